@@ -34,6 +34,8 @@ FINE_STALE_SECONDS = 10.0
 SPAN = 1 / 3
 """Share of the time watched that samples must span: two seconds say nothing of a minute."""
 NOW_SECONDS = 5.0
+RESTED_STATE = 8
+"""NVML's P8 and the states below it: their clocks are those of an idle card."""
 QUIET_SECONDS = 5.0
 """Rest after which memory that a GPU gains was loaded, not left behind by steps."""
 USERS_SECONDS = 2.9
@@ -94,6 +96,8 @@ class GpuTrack:
         if not is_read(reading) or (newest is not None and newest >= SILENT_PERCENT):
             self.ran_at = at
         resident, quiet = low >= RESIDENT_PERCENT, high <= IDLE_PERCENT
+        # A display alone keeps a GPU some percent busy in its lowest states, with its link at rest.
+        rested = (reading.performance_state or 0) >= RESTED_STATE
         worked_out = {
             "power_busy_watts": reading.power_watts if resident else None,
             "sm_clock_busy_mhz": reading.sm_clock_mhz if resident else None,
@@ -102,8 +106,8 @@ class GpuTrack:
             "activity": sm if tensor is None else tensor,
             "temperature_celsius": reading.temperature_celsius,
             # A link powers down some time after the last kernel, not between two.
-            "pcie_generation": None if quiet else reading.pcie_generation,
-            "pcie_width": None if quiet else reading.pcie_width,
+            "pcie_generation": None if quiet or rested else reading.pcie_generation,
+            "pcie_width": None if quiet or rested else reading.pcie_width,
             "ecc_corrected_count": reading.ecc_corrected_count,
             "ecc_uncorrected_count": reading.ecc_uncorrected_count,
         }

@@ -4,12 +4,13 @@ against it."""
 
 from collections.abc import Callable, Sequence
 
-from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, Window
+from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, RankFacts, Window
 from gpuwatch.diagnosis.rules.shared import loaders, words
 from gpuwatch.diagnosis.rules.shared.loading import (
     FED_SHARE,
     OTHER_INPUTS,
     STACKS_LOADING_PERCENT,
+    may_be_python,
     no_loader,
     reported_wait,
 )
@@ -24,7 +25,15 @@ WRITES_BYTES_PER_SECOND = 50e6
 """A process that writes this while its GPU idles saves a checkpoint."""
 MAIN_COMPUTES_PERCENT = 60.0
 """Percent of a core, while the GPU idles: waiting for anything takes less."""
+HOST_COMPUTES_CORES = 6.0
+"""Of one training process with all its threads, loader workers apart: launching takes its main
+thread, the one of the backward pass and part of those that pin memory and drive collectives."""
+OFFLOADS_BYTES_PER_SECOND = 5e9
+"""Over PCIe, in one direction, on average: float32 images at several thousand a second are below 2
+GB/s; weights, gradients or optimizer states that live in host memory cross it in each step."""
 SAVES = ("saves", "a save")
+OUTSIDE = "something outside (a network, a person)"
+OFFLOAD = "work on the CPU or copies to host memory (offload)"
 FROM_OUTSIDE = ("data", "requests", "work on the CPU", "other GPUs of the job", "saves")
 """Causes of which nothing can be known from a GPU alone."""
 
@@ -32,6 +41,32 @@ FROM_OUTSIDE = ("data", "requests", "work on the CPU", "other GPUs of the job", 
 def reduces_on_cpu(job: JobFacts) -> bool:
     """Check whether its ranks exchange gradients over gloo, which computes on the CPU."""
     return len(job.ranks) > 1 and job.job.collectives == "gloo"
+
+
+def process_percent(job: JobFacts) -> float | None:
+    """CPU of a training process with all its threads, in percent of a core, mean of the ranks."""
+    if job.cpu_cores is None or not job.ranks:
+        return None
+    workers, loading = job.workers, 0.0
+    if workers is not None and workers.count > 0.0:
+        if workers.cpu_percent is None:
+            return None
+        loading = workers.count * workers.cpu_percent / 100.0
+    return max(0.0, 100.0 * (job.cpu_cores - loading) / len(job.ranks))
+
+
+def offload(job: JobFacts, gpus: Sequence[GpuFacts]) -> str | None:
+    """How the job shows that the host computes, or copies what GPU memory does not hold, as a
+    clause: its main thread then spins or computes, and launches nothing late."""
+    cores = (process_percent(job) or 0.0) / 100.0
+    if cores >= HOST_COMPUTES_CORES and job.job.simulates is None:
+        used = words.cores_of(cores)
+        return f"each rank computes on {used} beside its loader, as an offloaded optimizer does"
+    both = [(gpu.pcie_rx_bytes_per_second, gpu.pcie_tx_bytes_per_second) for gpu in gpus]
+    rate = words.mean([words.highest(rates) for rates in both])
+    if words.is_at_least(rate, OFFLOADS_BYTES_PER_SECOND):
+        return f"{words.amount(rate or 0.0)}/s cross PCIe, as with weights kept in host memory"
+    return None
 
 
 def against_loader(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
@@ -87,7 +122,8 @@ def causes(window: Window, ranks: Sequence[RankFacts]) -> Sequence[str]:
     job = window.job
     if job is None:
         return FROM_OUTSIDE
-    return [cause for find in _CAUSES if (cause := find(job, ranks)) is not None]
+    offloaded = [] if offload(job, window.gpus) is None else [OFFLOAD]
+    return offloaded + [cause for find in _CAUSES if (cause := find(job, ranks)) is not None]
 
 
 def _requests(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
@@ -106,6 +142,13 @@ def _loading(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
         return None
     without = bool(ranks) and all(rank.loader_workers == 0 for rank in ranks)
     return "work of its main thread, such as loading" if without else "its data loader"
+
+
+def _own_work(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
+    if may_be_python(job.job) or job.job.serves is not None:
+        return None
+    works = words.is_at_least(job.cpu_cores, RESTING_PERCENT / 100.0)
+    return "its own work on the CPU" if works else OUTSIDE
 
 
 def _other_ranks(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
@@ -128,16 +171,18 @@ def _a_save(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
 def _outside(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
     against = against_loader(job, ranks)
     rests = against is not None and against == _resting(job, ranks)
-    return "something outside (a network, a person)" if rests else None
+    return OUTSIDE if rests else None
 
 
 def _synchronisation(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
-    open_to_it = not job.stacks and job.job.serves is None and job.job.simulates is None
+    other = job.job.serves is not None or job.job.simulates is not None
+    open_to_it = not job.stacks and not other and may_be_python(job.job)
     return "a synchronisation in each step" if open_to_it else None
 
 
 _CAUSES: tuple[Callable[[JobFacts, Sequence[RankFacts]], str | None], ...] = (
-    _requests, _own_processes, _loading, _other_ranks, _a_core, _a_save, _outside, _synchronisation,
+    _requests, _own_processes, _loading, _own_work, _other_ranks, _a_core, _a_save, _outside,
+    _synchronisation,
 )  # fmt: skip
 
 
@@ -148,6 +193,8 @@ def what_decides(window: Window, ranks: Sequence[RankFacts] = ()) -> str:
         return BESIDE
     if job.main_thread_percent is None:
         return "permission to read its processes"
+    if not may_be_python(job.job):
+        return "the program's own log or a profiler (Nsight Systems)"
     if not job.stacks:
         return "stacks of its main thread (gpuwatch diagnose --stacks)"
     if job.job.framework not in OTHER_INPUTS and reported_wait(ranks or job.ranks) is None:
