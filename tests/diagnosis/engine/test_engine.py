@@ -135,6 +135,16 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
         (w.window(gpus=(HALF,), job=w.job(ranks=(w.rank(run_queue_wait_percent=40.0),))),),
         {"python_bound": UNREAD}, "its data loader, a free core (the machine is crowded) or", False,
     ),
+    "a desktop has no loader": (
+        (w.window(gpus=(HALF,), job=w.job(
+            model={"command": "/usr/lib/xorg/Xorg :0", "framework": None, "ranks": ()},
+            workers=None, ranks=(), cpu_cores=0.1)),),
+        {"loader_cpu_bound": UNREAD}, "waiting for something outside (a network, a person);", False,
+    ),
+    "an optimizer on the host is named": (
+        (w.window(gpus=(HALF,), job=w.job(cpu_cores=33.0)),), {"python_bound": UNREAD},
+        "waiting for work on the CPU or copies to host memory (offload), its data loader", False,
+    ),
     "a log of GPUs alone would need the processes": (
         (w.gpu_only(HALF),), {"loader_cpu_bound": UNREAD},
         "the job's processes (gpuwatch beside the job)", False,

@@ -161,6 +161,11 @@ def memory_most(gpu: GpuFacts) -> float | None:
     return words.highest([gpu.memory_highest_bytes, gpu.memory_used_bytes])
 
 
+def encodes(gpu: GpuFacts) -> bool:
+    """Check whether its video encoder sets the pace of what runs on it."""
+    return words.is_at_least(gpu.encoder_percent, ENCODES_PERCENT)
+
+
 def is_filling(gpu: GpuFacts) -> bool:
     """Check whether its memory grew so much within the window that something is being loaded."""
     used, highest = gpu.memory_used_bytes, gpu.memory_highest_bytes

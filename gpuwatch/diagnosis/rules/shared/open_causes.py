@@ -5,7 +5,7 @@ against it."""
 from collections.abc import Callable, Sequence
 
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, RankFacts, Window
-from gpuwatch.diagnosis.rules.shared import loaders, words
+from gpuwatch.diagnosis.rules.shared import cards, loaders, words
 from gpuwatch.diagnosis.rules.shared.loading import (
     FED_SHARE,
     OTHER_INPUTS,
@@ -119,11 +119,13 @@ def waits_outside(job: JobFacts, ranks: Sequence[RankFacts]) -> bool:
 def causes(window: Window, ranks: Sequence[RankFacts]) -> Sequence[str]:
     """Return what the GPUs of ``ranks`` may be waiting for, in the order of how soon a person
     would look there."""
-    job = window.job
+    job, encodes = window.job, any(map(cards.encodes, window.gpus))
+    found = ["its video encoder"] if encodes else []
     if job is None:
-        return FROM_OUTSIDE
-    offloaded = [] if offload(job, window.gpus) is None else [OFFLOAD]
-    return offloaded + [cause for find in _CAUSES if (cause := find(job, ranks)) is not None]
+        return [*found, *FROM_OUTSIDE]
+    if offload(job, window.gpus) is not None:
+        found.append(OFFLOAD)
+    return found + [cause for find in _CAUSES if (cause := find(job, ranks)) is not None]
 
 
 def _requests(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
