@@ -138,7 +138,7 @@ def no_loader(job: JobFacts) -> str | None:
     if model.simulates is not None:
         return f"the job steps environments: {model.simulates}"
     if not may_be_python(model):
-        return f"{_program(model)} is no Python program"
+        return f"{_program(model.command)} is no Python program"
     other = model.framework in OTHER_INPUTS
     return f"no PyTorch DataLoader feeds a job of {model.framework}" if other else None
 
@@ -146,12 +146,17 @@ def no_loader(job: JobFacts) -> str | None:
 def may_be_python(job: Job) -> bool:
     """Check whether a training framework, and a loader with it, can be in the job, as far as the
     libraries and the command show: not in a desktop, a video encoder or most simulations."""
-    name = _program(job)
-    return job.framework is not None or not name or bool(_PYTHON.search(name))
+    return job.framework is not None or may_run_python(job.command)
 
 
-def _program(job: Job) -> str:
-    first = (job.command or "").split()[:1]
+def may_run_python(command: str | None) -> bool:
+    """Check whether a command runs Python, as far as its program's name says."""
+    name = _program(command)
+    return not name or bool(_PYTHON.search(name))
+
+
+def _program(command: str | None) -> str:
+    first = (command or "").split()[:1]
     return first[0].rpartition("/")[2] if first else ""
 
 

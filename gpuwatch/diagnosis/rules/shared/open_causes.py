@@ -11,6 +11,7 @@ from gpuwatch.diagnosis.rules.shared.loading import (
     OTHER_INPUTS,
     STACKS_LOADING_PERCENT,
     may_be_python,
+    may_run_python,
     no_loader,
     reported_wait,
 )
@@ -33,6 +34,7 @@ OFFLOADS_BYTES_PER_SECOND = 5e9
 GB/s; weights, gradients or optimizer states that live in host memory cross it in each step."""
 SAVES = ("saves", "a save")
 OUTSIDE = "something outside (a network, a person)"
+OWN_WORK = "its own work on the CPU"
 OFFLOAD = "work on the CPU or copies to host memory (offload)"
 FROM_OUTSIDE = ("data", "requests", "work on the CPU", "other GPUs of the job", "saves")
 """Causes of which nothing can be known from a GPU alone."""
@@ -122,10 +124,18 @@ def causes(window: Window, ranks: Sequence[RankFacts]) -> Sequence[str]:
     job, encodes = window.job, any(map(cards.encodes, window.gpus))
     found = ["its video encoder"] if encodes else []
     if job is None:
-        return [*found, *FROM_OUTSIDE]
+        return [*found, *(FROM_OUTSIDE if _may_train(window) else (OWN_WORK, OUTSIDE))]
     if offload(job, window.gpus) is not None:
         found.append(OFFLOAD)
     return found + [cause for find in _CAUSES if (cause := find(job, ranks)) is not None]
+
+
+def _may_train(window: Window) -> bool:
+    """Check whether a training job can be on these GPUs, as far as their programs are known."""
+    if window.job is not None:
+        return may_be_python(window.job.job)
+    there = [one.command or one.name for gpu in window.gpus for one in gpu.others or ()]
+    return not there or any(map(may_run_python, there))
 
 
 def _requests(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
@@ -150,7 +160,7 @@ def _own_work(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
     if may_be_python(job.job) or job.job.serves is not None:
         return None
     works = words.is_at_least(job.cpu_cores, RESTING_PERCENT / 100.0)
-    return "its own work on the CPU" if works else OUTSIDE
+    return OWN_WORK if works else OUTSIDE
 
 
 def _other_ranks(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
@@ -191,12 +201,12 @@ _CAUSES: tuple[Callable[[JobFacts, Sequence[RankFacts]], str | None], ...] = (
 def what_decides(window: Window, ranks: Sequence[RankFacts] = ()) -> str:
     """The one reading that would tell the open causes apart."""
     job = window.job
+    if not _may_train(window):
+        return "the program's own log or a profiler (Nsight Systems)"
     if job is None:
         return BESIDE
     if job.main_thread_percent is None:
         return "permission to read its processes"
-    if not may_be_python(job.job):
-        return "the program's own log or a profiler (Nsight Systems)"
     if not job.stacks:
         return "stacks of its main thread (gpuwatch diagnose --stacks)"
     if job.job.framework not in OTHER_INPUTS and reported_wait(ranks or job.ranks) is None:
