@@ -15,8 +15,8 @@ Evidence needed
 When it is wrong
     When the batch is limited by the method (small batches for convergence) or the work is decoding
     one token at a time. Power alone cannot tell small kernels from bandwidth-bound ones: the
-    finding is then less certain. Kernels that wait for ranks on other machines are busy and do
-    little, too: where NCCL joins ranks elsewhere it stays undetermined. A video encoder is no batch.
+    finding is then less certain. Where NCCL joins ranks of several machines it is undetermined:
+    kernels that wait for them look alike.
 
 What to do
     Raise the batch size (and the learning rate with it). The factor named is what fits if all the

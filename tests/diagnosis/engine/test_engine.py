@@ -151,7 +151,7 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
         (w.gpu_only(w.gpu(busy=w.steady(45.0), others=(
             Process(pid=5, command="gmx mdrun", gpu_kind="compute"),))),),
         {"oscillation": UNREAD},
-        "waiting for its own work on the CPU or something outside (a network, a person); this needs the program",
+        "its own work on the CPU or something outside (a network, a person); this needs the prog",
         False,
     ),
     "an optimizer on the host is named": (
