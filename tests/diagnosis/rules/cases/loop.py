@@ -43,6 +43,7 @@ IN_VAIN = Cases("busy_without_work", {
     "no SM activity and a busy memory controller":
         w.gpu_only(w.gpu(**(LITTLE | NO_SM | {"memory_controller_percent": 70.0}))),
     "not busy all the time": w.gpu_only(w.gpu(busy=w.steady(45.0), **LITTLE)),
+    "a video encoder works": (w.gpu_only(w.gpu(encoder_percent=85.0, **LITTLE)), "video encoder"),
     "on a rank that waits for one that idles":
         w.window(gpus=(w.gpu(0, **LITTLE), w.gpu(1, busy=w.steady(50.0)))),
 }, {
