@@ -19,7 +19,7 @@ NEW_SHARE = 1 / 6
 GUESSED = 0.7
 """Factor of evidence that rests on guessed roles: before PyTorch 2.5 any child of a training
 process looks like a loader worker, the environments of reinforcement learning, too."""
-PAUSE_SETTLED_SECONDS = 4.0
+PAUSE_SETTLED_SECONDS = 7.0
 """Time after the end of a pause at which it is known what was written in it, and so what it was."""
 
 

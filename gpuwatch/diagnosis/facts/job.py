@@ -14,6 +14,7 @@ from gpuwatch.diagnosis.facts.gpu import GpuTrack, JobOnGpu
 from gpuwatch.diagnosis.facts.window import (
     PAST_SECONDS,
     STOPPED_STATES,
+    WINDOW_SECONDS,
     FactTable,
     JobFacts,
     LoopFacts,
@@ -329,7 +330,7 @@ class Phases:
 # --- the job ----------------------------------------------------------------------------------
 
 WRITTEN, SENT = "write_bytes_per_second", "network_send_bytes_per_second"
-MAIN = "main_thread_percent"
+MAIN, COMPILES = "main_thread_percent", "compile_share"
 WORKERS, BUSIEST, OTHERS, CHANGED = "workers", "busiest", "others", "changed"
 """Columns of a job's table: beside the means of ``JobFacts`` the percent of its loader workers, of
 the busiest and the others, and by how many a second others were there than before."""
@@ -450,7 +451,7 @@ class JobTrack:
                 [one.network_receive_bytes_per_second for one in members]
             ),
             SENT: total([one.network_send_bytes_per_second for one in members]),
-            "compile_share": float(compiles),
+            COMPILES: float(compiles),
             WORKERS: worker_cpu,
             BUSIEST: self._workers.busiest,
             OTHERS: self._workers.others,
@@ -521,6 +522,11 @@ class JobTrack:
         """Return the cores that its processes used in the last seconds."""
         stat = self.table.over("cpu_cores", now - LATELY_SECONDS)
         return None if stat is None else stat.mean
+
+    def written_lately(self, now: float) -> float:
+        """Return the bytes that its processes wrote in the last minute, as far as is known."""
+        stat = self.table.over(WRITTEN, now - WINDOW_SECONDS)
+        return 0.0 if stat is None else stat.total
 
     def workers_since(self) -> float:
         """Return when the youngest of its loader workers began; never, where that is not known."""

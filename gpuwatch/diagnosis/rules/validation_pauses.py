@@ -35,7 +35,7 @@ Sources
 
 from collections.abc import Callable, Sequence
 
-from gpuwatch.diagnosis.finding import Pause
+from gpuwatch.diagnosis.finding import SAVE_BYTES, Pause
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import pauses, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
@@ -70,7 +70,7 @@ ADVISED_SHARE = 0.05  # of the time
 def check(window: Window) -> Verdict:
     if window.job is None and not window.pauses:
         return Unknown(NO_JOB)
-    quiet = [pause for pause in pauses.real_pauses(window) if not pauses.is_save(pause)]
+    quiet = [pause for pause in pauses.real_pauses(window) if not pause.is_save]
     reported = any(pause.phase == "validation" for pause in quiet)
     if not quiet:
         many = len(window.pauses) >= LEAST_PAUSES
@@ -119,7 +119,7 @@ def _firing(
         Evidence("longest pause", round(longest, 1), "s",
                  says="the GPU had less work" if window.gpus else "no training step ran"),
         Evidence("written in a pause", round(max(pause.wrote_bytes or 0.0 for pause in quiet)),
-                 "bytes", pauses.SAVE_BYTES, "too little for a checkpoint"),
+                 "bytes", SAVE_BYTES, "too little for a checkpoint"),
         Evidence("time lost", words.percent_of(lost), "%", says="of the time watched"),
         words.measured("stacks in an evaluation", evaluating, "%",
                        says="of the main thread's samples were in an evaluation",
