@@ -367,6 +367,8 @@ class JobTrack:
         """When it had had its time to take a GPU and had none."""
         self.compiled_at = -math.inf
         """When compilers ran among its processes last."""
+        self._compiled_apart = 0.0
+        """Longest time between two looks of its start-up that found one."""
         self.prepared_at = -math.inf
         """When they did, or its GPU memory grew as weights do, last: no steps came before."""
         self.steps_reported = 0
@@ -440,6 +442,10 @@ class JobTrack:
         cpu = job.cpu_percent
         compiles = any(member.compiles for member in members)
         if compiles:
+            apart = min(at - self.compiled_at, startup.BURST_APART_SECONDS)
+            starts = self.steady_at is None or at - self.steady_at < startup.RESUMES_SECONDS
+            if starts and math.isfinite(self.compiled_at):
+                self._compiled_apart = max(self._compiled_apart, apart)
             self.compiled_at = at
         worked_out = {
             "cpu_cores": None if cpu is None else cpu / 100.0,
@@ -518,6 +524,11 @@ class JobTrack:
         for workers in (self._workers, *[rank.workers for rank in self._ranks.values()]):
             workers.memory.forget_before(since)
 
+    def compiled_lately(self, now: float) -> bool:
+        """Check whether compilers may still be at work."""
+        over = max(startup.COMPILED_SECONDS, startup.BURSTS * self._compiled_apart)
+        return now - self.compiled_at < over
+
     def cores_lately(self, now: float) -> float | None:
         """Return the cores that its processes used in the last seconds."""
         stat = self.table.over("cpu_cores", now - LATELY_SECONDS)
@@ -582,6 +593,10 @@ def is_starting(job: JobTrack, uses: Sequence[JobOnGpu], now: float) -> bool:
     if gpus and job.bare_since is not None and now - job.bare_since >= startup.WORK_SECONDS:
         # What it did before it took a GPU was preparation.
         job.starts_at, job.steady_at, job.bare_since = now, None, None
+    resumes = job.steady_at is not None and 0.0 < job.compiled_at - job.steady_at
+    if resumes and job.compiled_at - (job.steady_at or 0.0) < startup.RESUMES_SECONDS:
+        if gpus and not any(startup.is_at_work(gpu.samples()) for gpu in gpus):
+            job.steady_at = None
     if job.steady_at is not None:
         return False
     if job.job.serves is not None:
@@ -609,7 +624,7 @@ def _steps_from(job: JobTrack, uses: Sequence[JobOnGpu], now: float) -> float | 
             return reported
         if job.steps_reported >= startup.REPORTED_STEPS:
             return now - startup.WORK_SECONDS
-    if now - job.compiled_at < startup.COMPILED_SECONDS:
+    if job.compiled_lately(now):
         # What compilers try out on the GPU can have a rhythm as well.
         return None
     grew = [use.memory.rose_at for use in uses if use.memory.grown() > startup.GROWS]
@@ -644,7 +659,9 @@ def _is_too_old(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
     age = now - job.starts_at
     if not gpus or age <= startup.LONGEST_SECONDS:
         return age > (startup.LONGEST_SECONDS if gpus else startup.WITHOUT_GPU_SECONDS)
-    compiles = now - job.compiled_at < startup.COMPILED_SECONDS
+    if any(startup.is_at_work(gpu.samples()) for gpu in gpus):
+        return True
+    compiles = job.compiled_lately(now)
     cores = job.cores_lately(now)
     works = cores is None or cores >= startup.WORKING_CORES
     silent = all(startup.is_silent(gpu.samples()) for gpu in gpus)

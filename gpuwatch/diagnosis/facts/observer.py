@@ -299,18 +299,24 @@ class Pauses:
             [(pause, gpu.identity.uuid) for gpu in self._gpus for pause in gpu.pauses.found], oldest
         )
         found = [self._of(group) for group in whole]
-        saves = self._brief_saves(oldest)
+        saves = self._brief_saves(oldest, whole)
         return tuple(sorted([*found, *saves], key=lambda pause: pause.at_unix_seconds))
 
-    def _brief_saves(self, oldest: float) -> list[Pause]:
+    def _brief_saves(self, oldest: float, whole: Sequence[Sequence[_Found]]) -> list[Pause]:
         """Return the stretches of idling too short, or too near each other, for pauses in which
-        the job saved, where it did in most of them."""
+        the job saved, where it did in most of them; ``whole``: those that are pauses."""
         job = self._job
         if job is None or job.written_lately(self._now) < SAVE_BYTES:
             return []
         brief = self._grouped(
             [(one, gpu.identity.uuid) for gpu in self._gpus for one in gpu.pauses.brief], oldest
         )
+        taken = [one for group in whole for one, _ in group]
+        brief = [
+            group
+            for group in brief
+            if not any(a.begin < b.end and b.begin < a.end for a, _ in group for b in taken)
+        ]
         saves = [pause for group in brief if (pause := self._of(group)).is_save]
         enough = len(saves) >= max(LEAST_SAVES, SAVING_SHARE * len(brief))
         return saves if enough else []

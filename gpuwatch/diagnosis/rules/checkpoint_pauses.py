@@ -76,7 +76,10 @@ def check(window: Window) -> Verdict:
 
 def _firing(window: Window, saves: list[Pause]) -> Firing:
     lost, every = pauses.lost_share(window, saves), pauses.rhythm(saves)
-    wrote, longest = max([pause.saved_bytes for pause in saves]), max(pause.seconds for pause in saves)
+    wrote, longest = (
+        max([pause.saved_bytes for pause in saves]),
+        max(pause.seconds for pause in saves),
+    )
     away, done = _went_away(saves), "sent" if _went_away(saves) else "written"
     reported = any(pause.phase == "checkpoint" for pause in saves)
     large, ran = wrote >= SAVE_BYTES, "no kernel ran" if window.gpus else "no step was made"

@@ -20,6 +20,8 @@ HALF_BUSY_PERCENT = 50.0
 RESTS_PERCENT = 30.0
 """Percent of a core, by one thread or worker: whoever evaluates, loads for it or writes uses
 more."""
+COMPUTES_PERCENT = 60.0
+"""Percent of a core: waiting for anything takes less."""
 LATE_WORKER_PERCENT = 60.0
 """Percent of the time, that one worker is occupied; the machine may be crowded."""
 REMEMBERED_SECONDS = 900.0
@@ -55,6 +57,11 @@ def is_silent(pause: Pause) -> bool:
     return not pause.is_save and _main_rests(pause, IDLE_PERCENT) and busiest < RESTS_PERCENT
 
 
+def is_at_work(pause: Pause) -> bool:
+    """Check whether the main thread computed in it."""
+    return (pause.main_thread_percent or 0.0) >= COMPUTES_PERCENT
+
+
 def is_interruption(pause: Pause) -> bool:
     """Check whether it shows by itself what it was: the job says so, its GPU went on with other
     work, or loader workers ended or began."""
@@ -79,10 +86,12 @@ def against_saving(window: Window) -> str | None:
     job, pauses = window.job, window.pauses
     if job is not None and job.job.serves is not None:
         return "it serves requests"
+    if job is not None and job.job.simulates is not None:
+        return "it runs environments between its updates"
     freed = [pause for pause in pauses if (pause.memory_freed_share or 0.0) >= FREED_SHARE]
     if 2 * len(freed) > len(pauses):
         return "memory was freed meanwhile, which speaks against saving and validation"
-    if lost_share(window, pauses) > MOST_SHARE:
+    if len(pauses) > 2 and lost_share(window, pauses) > MOST_SHARE:
         return "more than saving and validation usually take"
     return None
 
