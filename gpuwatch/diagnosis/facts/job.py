@@ -451,6 +451,8 @@ class JobTrack:
             "cpu_cores": None if cpu is None else cpu / 100.0,
             MAIN: main,
             "cpu_throttled_percent": job.cpu_throttled_percent,
+            "pressure_io_percent": job.pressure_io_some_percent,
+            "pressure_memory_percent": job.pressure_memory_some_percent,
             "read_bytes_per_second": total([one.read_bytes_per_second for one in members]),
             WRITTEN: total([one.write_bytes_per_second for one in members]),
             "network_receive_bytes_per_second": total(
@@ -593,12 +595,12 @@ def is_starting(job: JobTrack, uses: Sequence[JobOnGpu], now: float) -> bool:
     if gpus and job.bare_since is not None and now - job.bare_since >= startup.WORK_SECONDS:
         # What it did before it took a GPU was preparation.
         job.starts_at, job.steady_at, job.bare_since = now, None, None
-    resumes = job.steady_at is not None and 0.0 < job.compiled_at - job.steady_at
-    if resumes and job.compiled_at - (job.steady_at or 0.0) < startup.RESUMES_SECONDS:
-        if gpus and not any(startup.is_at_work(gpu.samples()) for gpu in gpus):
-            job.steady_at = None
     if job.steady_at is not None:
-        return False
+        after = job.compiled_at - job.steady_at
+        at_work = not gpus or any(startup.is_at_work(gpu.samples()) for gpu in gpus)
+        if at_work or not 0.0 < after < startup.RESUMES_SECONDS:
+            return False
+        job.steady_at = None
     if job.job.serves is not None:
         # A server listens when it has loaded what it serves.
         job.settle(now)

@@ -77,7 +77,7 @@ def check(window: Window) -> Verdict:
 def _firing(window: Window, saves: list[Pause]) -> Firing:
     lost, every = pauses.lost_share(window, saves), pauses.rhythm(saves)
     wrote, longest = (
-        max([pause.saved_bytes for pause in saves]),
+        max(pause.saved_bytes for pause in saves),
         max(pause.seconds for pause in saves),
     )
     away, done = _went_away(saves), "sent" if _went_away(saves) else "written"
@@ -110,7 +110,7 @@ def _firing(window: Window, saves: list[Pause]) -> Firing:
 def _went_away(saves: list[Pause]) -> bool:
     """Check whether more was sent over the network than written, in all of them."""
     more_sent = all(one.saved_bytes > (one.wrote_bytes or 0.0) for one in saves)
-    return more_sent and max([pause.saved_bytes for pause in saves]) > 0.0
+    return more_sent and max(pause.saved_bytes for pause in saves) > 0.0
 
 
 def _how_often(saves: list[Pause]) -> str:
@@ -122,7 +122,7 @@ def _how_often(saves: list[Pause]) -> str:
 
 def _what_was_saved(saves: list[Pause]) -> str:
     """A clause on the bytes of a save; empty where the job's own report is all that is known."""
-    wrote = max([pause.saved_bytes for pause in saves])
+    wrote = max(pause.saved_bytes for pause in saves)
     if wrote <= 0.0 and any(pause.phase == "checkpoint" for pause in saves):
         return ""
     how = "sent over the network" if _went_away(saves) else "written"

@@ -11,8 +11,8 @@ Why it matters
     torch.compile gives up and runs the code uncompiled.
 
 Evidence needed
-    Two pauses with compilers in them, past the start-up: the first compilation is none. Surer with a
-    third.
+    Two pauses with compilers in them, past the start-up, which compiles for the first time. Surer
+    with a third.
 
 When it is wrong
     The first validation compiles once, in evaluation mode, and a few lengths may each be compiled
