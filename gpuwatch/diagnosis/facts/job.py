@@ -597,8 +597,9 @@ def is_starting(job: JobTrack, uses: Sequence[JobOnGpu], now: float) -> bool:
         job.starts_at, job.steady_at, job.bare_since = now, None, None
     if job.steady_at is not None:
         after = job.compiled_at - job.steady_at
-        at_work = not gpus or any(startup.is_at_work(gpu.samples()) for gpu in gpus)
-        if at_work or not 0.0 < after < startup.RESUMES_SECONDS:
+        if not gpus or not 0.0 < after < startup.RESUMES_SECONDS:
+            return False
+        if any(startup.is_at_work(gpu.samples()) for gpu in gpus):
             return False
         job.steady_at = None
     if job.job.serves is not None:
