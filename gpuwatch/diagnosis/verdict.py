@@ -39,7 +39,7 @@ UNUSED_BYTES = 2 * 1024**3
 """Memory in use that is nobody's: the driver itself and a desktop hold as much."""
 PAUSES_COST, PAUSE_COSTS = 0.03, 0.10
 """Share of the time: pauses without a known reason that lose less are nothing to ask about; nor is
-a single one, or those of which something is known, that loses less than the second."""
+a single one of a job, or those of which something is known, that loses less than the second."""
 EARLY_SECONDS = 12.0
 """A rule needs its evidence, and its finding some time to be raised."""
 EARLY_LOOKS = 3
@@ -100,6 +100,9 @@ class SubjectStatus:
         if not rules or any(isinstance(verdicts.get(rule), Firing) for rule in rules):
             return None
         nothing_known = len(pauses) > 1 and all(map(self.unknown, rules))
+        if self.window.job is None and not nothing_known:
+            # Nobody knows whether what ran there before and after is the same job.
+            return None
         lost = lost_share(self.window, pauses if nothing_known else self.pauses)
         return lost if lost >= (PAUSES_COST if nothing_known else PAUSE_COSTS) else None
 
@@ -121,7 +124,8 @@ def _is_empty(gpu: GpuFacts) -> bool:
 def sentence(findings: Sequence[Finding], seen: Sequence[SubjectStatus]) -> str:
     if any(one.severity != "info" for one in findings):
         return findings[0].headline
-    asked = _asked(seen)
+    # What is found is worth more than that more may be found soon.
+    asked = {says: of for says, of in _asked(seen).items() if not (findings and needs_time(says))}
     if asked:
         texts = [_filled(says, of) for says, of in list(asked.items())[:MOST_SENTENCES]]
         return ". ".join(texts) + "."

@@ -244,7 +244,7 @@ class GpuTrack:
             allocated_seconds=None if self.allocated_to is None else self.seen_at - self._since,
             busy=analyse(samples) if enough else None,
             busy_read=self.is_sampled,
-            busy_polled_evenly=not self.fine and _is_even(samples),
+            busy_polled_evenly=not self.fine and _is_even(samples) if enough else None,
             busy_now_percent=None if now is None else now.mean,
             unread_seconds=0.0 if self.read_at is None else self.seen_at - self.read_at,
             power_plateau_watts=plateau,

@@ -121,7 +121,9 @@ def _what(quiet: Sequence[Pause], *, told: bool, guessed: bool) -> str:
     if guessed:
         return "validation, or metrics and logging"
     restarts = _mostly(quiet, lambda pause: pause.workers_changed)
-    return "ends of epochs, at which the workers restart" if restarts else "validation"
+    if restarts:
+        return "ends of epochs, at which the workers restart"
+    return "validation, or other work on the GPU"
 
 
 def _firing(
