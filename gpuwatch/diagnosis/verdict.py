@@ -49,7 +49,7 @@ UNREAD_SECONDS = 5.0
 a minute has shown."""
 LONG_START_SECONDS = 180.0
 MOST_SENTENCES = 2
-_NOT_YET = "not enough data yet"
+_NOT_YET, _STARTS = "not enough data yet", "starting up"
 
 
 class SubjectStatus:
@@ -154,7 +154,7 @@ def _filled(says: str, of: Sequence[tuple[GpuFacts, Window]]) -> str:
     busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
     share = f"{sum(busy) / len(busy):.0f}%" if busy else ""
     paused = how_paused(window.pauses, lost_share(window, window.pauses))
-    swing = how_it_swings([gpu.busy and gpu.busy.swing_seconds for gpu in gpus])
+    swing = how_it_swings([None if gpu.busy is None else gpu.busy.swing_seconds for gpu in gpus])
     return filled(
         says, _named(gpus), len(gpus), are=_are(gpus), share=share, paused=paused, swing=swing
     )
@@ -181,6 +181,11 @@ def how_paused(pauses: Sequence[Pause], lost: float) -> str:
 def needs_time(says: str) -> bool:
     """Check whether a question is open only because it is early."""
     return _NOT_YET in says.lower()
+
+
+def is_of_start(says: str) -> bool:
+    """Check whether a question is open because the job starts."""
+    return _STARTS in says
 
 
 def _question(seen: SubjectStatus) -> str:
@@ -235,10 +240,10 @@ def _why_paused(window: Window) -> str:
 
 def _starting(window: Window) -> str:
     """``is still starting up``, with what it does where that shows."""
-    job, says = window.job, "is still starting up"
+    job, says = window.job, f"is still {_STARTS}"
     started = None if job is None else job.job.started_at_unix_seconds
     if started is not None and window.taken_at_unix_seconds - started >= LONG_START_SECONDS:
-        says = f"has been starting up for {lasting(window.taken_at_unix_seconds - started)}"
+        says = f"has been {_STARTS} for {lasting(window.taken_at_unix_seconds - started)}"
     if job is not None and job.compiles:
         return f"{says} (it compiles)"
     busy = job is not None and (job.main_thread_percent or 0.0) >= BUSY_PERCENT

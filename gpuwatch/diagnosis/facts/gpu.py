@@ -392,9 +392,9 @@ def _is_even(samples: Samples) -> bool:
     distances = sorted(map(sub, times[1:], times))
     if len(distances) < 2:
         return False
-    middle = distances[len(distances) // 2]
+    middle: float = distances[len(distances) // 2]
     near = [abs(one - middle) <= EVEN_SHARE * middle for one in distances]
-    return sum(near) >= EVEN_MOSTLY * len(near)
+    return near.count(True) >= EVEN_MOSTLY * len(near)
 
 
 def _merged(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -13,6 +13,10 @@ Evidence needed
     with a second one: saves are periodic. A pause that the job reports (gpuwatch.torch) as a
     checkpoint is one, whatever was written, and one reported as validation is not.
 
+    What is written in the few seconds after a pause, beyond the usual, belongs to it: pages are
+    written back while the GPU works again. Waits too short for pauses, or too near each other,
+    count where the job saved in most of them.
+
 When it is wrong
     Another job's writes count only for the machine. A job on several machines that exchanges
     gradients sends while it trains; another transfer of this machine in the same seconds counts.

@@ -29,6 +29,7 @@ from gpuwatch.diagnosis.verdict import (
     PAUSES_COST,
     how_it_swings,
     how_paused,
+    is_of_start,
     needs_time,
 )
 from gpuwatch.outputs.report.model import (
@@ -332,8 +333,24 @@ class JudgedPhases:
                 span.pauses = _within(ledger.pauses(uuid), span)
         for use in self.findings:
             self._allot(use)
-        for own in spans.values():
+        for uuid, own in spans.items():
+            self._start(uuid, own)
             _explain(own, processes=processes)
+
+    def _start(self, gpu: GpuKey, spans: Sequence[Span]) -> None:
+        """Name the time in which the job was seen to start, and did not work steadily yet, as
+        start-up, where it came to work."""
+        end = spans[-1].end if spans else 0.0
+        for one in self._ledger.undecided(gpu):
+            if not is_of_start(one.says) or one.end_unix_seconds > end - EARLY_SECONDS:
+                continue
+            for span in spans:
+                begin = max(one.begin_unix_seconds, span.begin)
+                inside = max(0.0, min(one.end_unix_seconds, span.end) - begin)
+                # Pauses are those of steady work.
+                paused = sum([pause.seconds * idle_part(pause) for pause in span.pauses])
+                left = max(0.0, span.left - paused)
+                span.lose(START, left * inside / max(1e-9, span.end - span.begin))
 
     def _at_rest(self, use: FindingUse) -> FindingUse | None:
         """Cut a finding about a rest to its last stretch, and drop it where a stretch that work

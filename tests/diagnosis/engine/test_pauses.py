@@ -94,4 +94,9 @@ def test_tuning_kernels_before_the_first_step_is_start_up(attached: bool) -> Non
     said = told(iter(made))
     assert {rule for one in said for rule in rules_of(one)} == set()
     assert "kept busy" in said[-1].verdict
-    assert whole(iter(made)).findings == ()
+    report = whole(iter(made))
+    assert report.findings == ()
+    assert "starting" not in verdict(report)
+    assert sum(loss.gpu_seconds for one in report.phases for loss in one.lost) == pytest.approx(
+        sum(loss.gpu_seconds for one in report.phases for loss in one.lost if loss.to == "start")
+    )
