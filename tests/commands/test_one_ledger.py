@@ -24,7 +24,6 @@ from gpuwatch.outputs.report.text import report_text
 from gpuwatch.recording.file import RecordingIndex
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.tui.panels import findings as finding_words
-from gpuwatch.tui.panels.bars import lost_gpus
 from gpuwatch.tui.panels.gpus import state_of
 from tests.support.long_recording import Piece, snapshots
 from tests.tui.scenes import history_of, view_of

@@ -171,7 +171,7 @@ def test_gpuwatch_is_looked_for_where_it_is_said_to_be(tmp_path: Path) -> None:
     script(tmp_path, "gw", f'echo "$*" > {tmp_path}/asked; cat {text}; exec sleep 100')
     with connected("sh", "-c", remote_command(0.5, f"{tmp_path}/gw")) as host:
         tape_of(host)
-        assert (tmp_path / "asked").read_text() == "stream --interval 0.5s\n"
+        assert (tmp_path / "asked").read_text() == "stream --interval 0.5s --brief\n"
 
 
 def test_what_a_shell_prints_by_itself_is_passed_over(tmp_path: Path) -> None:
@@ -305,8 +305,8 @@ def test_completion_knows_the_configuration_of_ssh(
 
 
 def test_a_real_sshd_is_lost_and_comes_back(tmp_path: Path) -> None:
-    """Through OpenSSH itself: a stream comes in, the server is killed, and once it is there again
-    the same tape goes on."""
+    """Through OpenSSH itself: brief lines come in, and snapshots once they are asked for; the server
+    is killed, and once it is there again both go on."""
     command = remote_command(1.0, f"{sys.executable} -m gpuwatch")
     # The folder that gpuwatch is in is not the one that a login begins in.
     here = f"cd {shlex.quote(str(Path.cwd()))} && {command}"
@@ -314,10 +314,16 @@ def test_a_real_sshd_is_lost_and_comes_back(tmp_path: Path) -> None:
         ssh_server(tmp_path) as server,
         connected(*SSH, *server.options, "--", "box1", here) as host,
     ):
+        until(lambda: host.brief)
+        assert host.tape is None
+        assert host.latest is None
+        host.read_in_full("test", from_past=True)
         tape = tape_of(host)
         assert host.latest.host.memory_total_bytes
         server.kill()
         until(lambda: host.trouble is not None)
+        before = tape.last_unix_seconds
         server.start()
         until(lambda: host.trouble is None)
+        until(lambda: tape.last_unix_seconds > before)
         assert host.tape is tape
