@@ -8,6 +8,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from itertools import pairwise
 
+from gpuwatch.diagnosis import gain as gains
 from gpuwatch.diagnosis.finding import Advice
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 
@@ -50,6 +51,8 @@ class RuleState:
     """Smoothed."""
     lost_at_first: float | None = None
     """Share lost of the window in which it fired first."""
+    severity_before: str | None = None
+    """As it was with the firing before; ``None``: there was none."""
 
     @property
     def explains(self) -> Set[str]:
@@ -58,7 +61,10 @@ class RuleState:
 
     @property
     def severity(self) -> str:
-        return (self.firing and self.firing.severity) or self.rule.severity
+        """The rule's, or a milder one by what is to be gained."""
+        own = (self.firing and self.firing.severity) or self.rule.severity
+        gain = None if self.firing is None or self.rule.harms else self.firing.gain
+        return gains.severity(own, gain, self.severity_before)
 
     @property
     def advice(self) -> tuple[Advice, ...]:
@@ -72,14 +78,30 @@ class RuleState:
         return busy or self.rule.lost_while_busy
 
     def update(
-        self, verdict: Verdict, seconds: float, unix_seconds: float, watched_seconds: float = 0.0
+        self,
+        verdict: Verdict,
+        seconds: float,
+        unix_seconds: float,
+        watched_seconds: float = 0.0,
+        judged_late_seconds: float = 0.0,
     ) -> None:
-        """``seconds``: since the evaluation before; ``watched_seconds``: of the window."""
+        """``seconds``: since the evaluation before; ``watched_seconds``: of the window;
+        ``judged_late_seconds``: for how long it could have been judged, had the end of the job's
+        start-up been seen at once."""
+        worth = isinstance(verdict, Firing) and (
+            self.rule.harms or gains.is_worth_saying(verdict.gain, said=self.raised)
+        )
+        if isinstance(verdict, Firing) and not worth:
+            verdict = Clear()
         fired_before = self.fires_now
         self.fires_now = isinstance(verdict, Firing)
         if isinstance(verdict, Firing):
             # It began somewhere between the two looks, which may be far apart while all is calm.
             held = seconds if fired_before else min(BEGAN_SECONDS, 0.5 * seconds)
+            if judged_late_seconds > held and not self.looks:
+                # The window it fired in reaches back so far: that is as good as one look more.
+                held, self.looks, self.since_unix_seconds = judged_late_seconds, 1, unix_seconds
+                self.strength, self.lost_at_first = verdict.strength, verdict.lost_share
             self._fire(verdict, held, unix_seconds, watched_seconds)
         elif isinstance(verdict, Clear) and verdict.at_once:
             self._reset()
@@ -98,6 +120,7 @@ class RuleState:
         share = min(1.0, seconds / SMOOTHING_SECONDS)
         self.strength += share * (firing.strength - self.strength)
         self.firing = firing
+        self.severity_before = self.severity
         self.looks += 1
         at_once = self.severity == "error"
         ceiling = CLEAR_ERROR_SECONDS if at_once else CLEAR_SECONDS
@@ -132,6 +155,7 @@ class RuleState:
         self.looks = 0
         self.raised = False
         self.firing = None
+        self.severity_before = None
         self.since_unix_seconds = None
 
 

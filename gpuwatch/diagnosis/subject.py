@@ -9,6 +9,7 @@ from gpuwatch.diagnosis.accounting import GpuTime
 from gpuwatch.diagnosis.explanations import RankedFinding, arrange
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Evidence, Finding, Pause, RuledOut, Unchecked
+from gpuwatch.diagnosis.gain import lost_watts, with_gains
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.rule_state import RuleState, confidence
 from gpuwatch.diagnosis.rules.shared.words import named
@@ -19,6 +20,8 @@ NEW_SHARE = 1 / 6
 GUESSED = 0.7
 """Factor of evidence that rests on guessed roles: before PyTorch 2.5 any child of a training
 process looks like a loader worker, the environments of reinforcement learning, too."""
+JUDGED_SECONDS = 8.0
+"""Steady work that rules wait for, before they say how a job is fed."""
 PAUSE_SETTLED_SECONDS = 4.0
 """Time after the end of a pause at which it is known what was written in it, and so what it was."""
 
@@ -58,6 +61,9 @@ class Subject:
         if not window.gpus:
             self._time.add(_time_key(window), now, passed, passed)
         self.looks += 1
+        late = 0.0
+        if self.window.starting and not window.starting:
+            late = max(0.0, window.steady_seconds - JUDGED_SECONDS)
         self.window = window
         self._findings = self._unknown = None
         for rule in self.rules:
@@ -67,7 +73,7 @@ class Subject:
                 state = self._states[rule.name] = RuleState(rule)
             if state is not None:
                 unix, watched = window.taken_at_unix_seconds, window.watched_seconds
-                state.update(verdict, seconds, unix, watched)
+                state.update(verdict, seconds, unix, watched, late)
         led = frozenset([one.name for one in self._ranked])
         self._ranked = arrange(window, self._states, led)
         for one in self._ranked:
@@ -178,6 +184,8 @@ class Subject:
                 *[Evidence(name, says=unread, supports=False) for name in firing.missing],
             ),
             advice=state.advice,
+            gain=firing.gain,
+            lost_watts=lost_watts(window, firing, while_busy=state.loses_busy_time),
             ruled_out=tuple(self._ruled_out(window, ranked)),
             cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),
             cost_gpu_seconds=lost if gpus else None,
@@ -224,6 +232,8 @@ def _checked(rule: Rule, window: Window) -> Verdict:
     rests on guessed roles is less sure."""
     try:
         verdict = rule.check(window)
+        if isinstance(verdict, Firing):
+            verdict = with_gains(window, rule, verdict)
     except Exception as error:
         return Unknown((f"a result from this rule, which failed ({type(error).__name__})",))
     if window.job is None or not rule.uses_workers or not isinstance(verdict, Firing):

@@ -26,7 +26,7 @@ from gpuwatch.core.store import without_late
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import gpu_label
 from gpuwatch.diagnosis.catalogue import RULES
-from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.finding import Diagnosis, Gain
 from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.outputs.exporter.totals import LINKS, BusyWindows, Percents, Totals, busy_of
 from gpuwatch.sources.kernel_log import KernelLog, same_bus
@@ -170,16 +170,24 @@ class Metrics:
 
     def _add_xids(self, page: Samples, snapshot: Snapshot) -> None:
         log = self._kernel_log
-        if log is None:
-            return
-        page.add("kernel_log_readable", "0: Xid errors cannot be seen.", log.is_readable)
-        gpus = {same_bus(gpu.identity.pci_bus_id or ""): gpu for gpu in snapshot.gpus}
-        for (bus, code), (times, at) in log.xids.items():
-            gpu = gpus.get(bus)
+        cards = [gpu for gpu in snapshot.gpus if gpu.identity.mig_parent_uuid is None]
+        here = {same_bus(gpu.identity.pci_bus_id or ""): gpu for gpu in cards}
+        errors = {
+            (bus, error.code): (error.times, error.last_unix_seconds)
+            for bus, gpu in here.items()
+            for error in gpu.xid_errors or ()
+        }
+        if log is not None:
+            says = "0: Xid errors are seen from the exporter's start on, by the driver's events."
+            page.add("kernel_log_readable", says, log.is_readable)
+            # With those of cards that are gone.
+            errors |= log.xids
+        for (bus, code), (times, at) in errors.items():
+            gpu = here.get(bus)
             label, uuid = ("", "") if gpu is None else (gpu_label(gpu), gpu.uuid)
             who = {"gpu": label, "gpu_uuid": uuid, "pci_bus_id": bus, "xid": str(code)}
-            page.add("gpu_xid_errors_total", "Xid errors in the kernel's log.", times, **who)
-            page.add("gpu_xid_last_timestamp_seconds", "When it was logged last.", at, **who)
+            page.add("gpu_xid_errors_total", "Xid errors that the driver reported.", times, **who)
+            page.add("gpu_xid_last_timestamp_seconds", "When it was reported last.", at, **who)
 
     def _add_jobs(self, page: Samples, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
         running = [job for job in snapshot.jobs if job.ended_at_unix_seconds is None]
@@ -197,6 +205,13 @@ class Metrics:
         for rule, severity, uuid, name in list(active)[:FINDINGS_MOST]:
             labels = {"rule": rule, "severity": severity, "gpu_uuid": uuid, "gpu_job": name}
             page.add("finding_active", "What holds now: gpuwatch explain RULE.", 1, **labels)
+        for (rule, uuid, name), gain in list(_gains(diagnosis).items())[:FINDINGS_MOST]:
+            who = {"rule": rule, "gpu_uuid": uuid, "gpu_job": name}
+            for bound, times in (("estimate", gain.factor), ("low", gain.low), ("high", gain.high)):
+                says = (
+                    "Times its speed of now that a job would have, with what the finding advises."
+                )
+                page.add("finding_gain", says, times, **who, bound=bound)
         for rule, seconds in self._lost.items():
             page.add("finding_cost_gpu_seconds_total", "GPU time lost to it.", seconds, rule=rule)
         says = "Not served, because there are too many."
@@ -209,6 +224,16 @@ class Metrics:
         facts["slurm_job_id"] = facts.pop("slurm_job")
         facts["namespace"], _, facts["pod"] = facts["pod"].rpartition("/")
         return {**facts, "pid": str(job.pid)} if self._pids else facts
+
+
+def _gains(diagnosis: Diagnosis) -> dict[tuple[str, str, str], Gain]:
+    """Return what is to be gained, by rule, GPU and job."""
+    return {
+        (one.rule, uuid, "" if one.job is None else job_name(one.job)): one.gain
+        for one in diagnosis.findings
+        if one.gain is not None
+        for uuid in one.gpus or ("",)
+    }
 
 
 def job_name(key: ProcessKey) -> str:
