@@ -11,6 +11,8 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -25,7 +27,7 @@ from gpuwatch.core.text import REPLACEMENT, bug_place, clean
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.file import LINE_LENGTH, RECORDING, OpenedLog, open_any
 from gpuwatch.recording.hosts.brief import BEGINS_WITH, Brief, brief_of, decode
-from gpuwatch.recording.hosts.names import HostNameError, host_names
+from gpuwatch.recording.hosts.names import HostNameError, host_names, install_command
 from gpuwatch.recording.replay import KeptTape, share
 from gpuwatch.sources.logs.source import LogOptions
 from gpuwatch.sources.logs.text import LogError, LogStats, TextLines
@@ -54,6 +56,8 @@ _GREETING_BYTES = 1 << 20
 NEITHER = "neither gpuwatch nor nvidia-smi was found there"
 _BEGINS = "gpuwatch-begins"
 """Line before the answer: what a host's shell prints ahead of it is none."""
+_MISSING_CODE, _SSH_FAILED_CODE = 113, 255
+"""Exit codes: of a command on a host that has no gpuwatch (it has no such code itself), of ssh."""
 _INSTEAD = "gpuwatch-instead"
 """Line before what nvidia-smi prints."""
 _BROKEN = "gpuwatch-broken"
@@ -93,8 +97,9 @@ def _in_sh(script: str) -> str:
 
 def run_there(hosts: Sequence[str], arguments: Sequence[str], gpuwatch: str = "gpuwatch") -> int:
     """Run ``gpuwatch ARGUMENTS`` on each of ``hosts``, one after the other, with this program's
-    terminal; its input is for an argument that is ``-``. Gives the highest exit code, 255 where
-    ssh fails. Raises ``HostNameError``."""
+    terminal; its input is for an argument that is ``-``. Where a host cannot be reached, or has no
+    gpuwatch that starts, a sentence with its name is on standard error. Gives the highest exit
+    code, 255 where ssh fails. Raises ``HostNameError``."""
     names = host_names(hosts, None, None)
     if len(names) > 1 and arguments[0] in ("stream", "record"):
         raise HostNameError(f"{arguments[0]} takes one --host: it goes on until it is stopped.")
@@ -106,14 +111,34 @@ def run_there(hosts: Sequence[str], arguments: Sequence[str], gpuwatch: str = "g
         # Its input ends with this program or with ssh: what would go on for ever is stopped then.
         given = os.pipe()[0]
         run = f"exec 3<&0; {{ cat <&3; kill $$; }} >/dev/null 2>&1 & {run} </dev/null 3<&-"
+    there = f"command -v {gpuwatch} >/dev/null 2>&1"
+    run = f"{there} || exit {_MISSING_CODE}; {run}"
     codes = []
-    try:
-        for name in names:
-            ended = subprocess.run([*ssh, "--", name, _in_sh(run)], check=False, stdin=given)
-            codes.append(abs(ended.returncode))
-    except OSError as error:
-        raise HostNameError(f"ssh cannot be run: {error.strerror}.") from None
+    for name in names:
+        # What ssh itself says, apart from what the command says.
+        with tempfile.NamedTemporaryFile(prefix="gpuwatch-") as log:
+            command = [*ssh, "-E", log.name, "--", name, _in_sh(run)]
+            try:
+                code = abs(subprocess.run(command, check=False, stdin=given).returncode)
+            except OSError as error:
+                raise HostNameError(f"ssh cannot be run: {error.strerror}.") from None
+            said = _lines(log.read(_SAID_BYTES).decode(errors="replace"))
+        if why := _why_not_run(name, code, said):
+            print(f"gpuwatch: {name}: {why.rstrip('.')}.", file=sys.stderr)
+        codes.append(127 if code == _MISSING_CODE else code)
     return max(codes)
+
+
+def _why_not_run(name: str, code: int, said: Sequence[str]) -> str | None:
+    """Return why a command did not run on a host, as a sentence, if it did not."""
+    if code == _MISSING_CODE:
+        return f"there is no gpuwatch there. To install it: {install_command(name)}"
+    if code in (126, 127):
+        how = install_command(name)
+        return f"gpuwatch does not start there: its Python is missing. To install it anew: {how}"
+    if code != _SSH_FAILED_CODE:
+        return None
+    return ssh_failure(name, said) if said else f"ssh failed (exit code {code})"
 
 
 class _ClockSetError(Exception):
