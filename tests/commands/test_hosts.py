@@ -102,7 +102,8 @@ def test_why_a_command_did_not_run_is_said_with_the_name_of_the_host(tmp_path: P
         strict = "StrictHostKeyChecking yes\n UserKnownHostsFile"
         at = f" HostName 127.0.0.1\n Port {port}\n"
         (tmp_path / "ssh.conf").write_text(
-            f"Host unk\n{at} {strict} {tmp_path}/none\nHost changed\n{at} {strict} {tmp_path}/known\n"
+            f"Host unk\n{at} {strict} {tmp_path}/none\n"
+            f"Host changed\n{at} {strict} {tmp_path}/known\n"
             f"Host dead\n HostName 127.0.0.1\n Port 1\n" + (tmp_path / "ssh.conf").read_text()
         )
         ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {" ".join(server.options)} "$@"\n')

@@ -165,6 +165,62 @@ def test_a_host_with_neither_is_told(tmp_path: Path) -> None:
         assert host.trouble == remote.NEITHER
 
 
+def test_a_gpuwatch_that_cannot_start_is_no_reason_to_see_nothing(tmp_path: Path) -> None:
+    """nvidia-smi is read, and why is kept; where there is none either, that is what is said."""
+    script(tmp_path, "gw", "echo Traceback >&2; echo \"No module named 'msgspec'\" >&2; exit 1")
+    command = f"PATH={tmp_path}:/usr/bin:/bin; {remote_command(1.0, 'gw')}"
+    with connected("sh", "-c", command) as host:
+        until(lambda: host.trouble is not None)
+        assert host.trouble == "gpuwatch does not start there: No module named 'msgspec'"
+    row = "echo '0, GPU-0, 90 %'"
+    script(tmp_path, "nvidia-smi", f"echo 'index, uuid, utilization.gpu [%]'; {row}; exec sleep 9")
+    with connected("sh", "-c", command) as host:
+        until(lambda: host.latest)
+        assert host.gpu_only
+        assert host.why_gpu_only == "gpuwatch does not start there: No module named 'msgspec'"
+
+
+def test_an_older_gpuwatch_goes_on_with_the_full_stream(tmp_path: Path) -> None:
+    """It refuses --brief; its snapshots come in without being asked for, and its version is
+    known."""
+    text = stream(tmp_path, 3.0, 2.0, 1.0).strip("'")
+    older = Path(text).read_text().replace('"gpuwatch":"', '"gpuwatch":"0.0.')
+    Path(text).write_text(older)
+    no = "echo 'Error: No such option: --brief' >&2; exit 2"
+    script(tmp_path, "gw", f'case "$*" in *--brief*) {no};; esac; cat {text}; exec sleep 100')
+    with connected("sh", "-c", remote_command(1.0, f"{tmp_path}/gw")) as host:
+        tape_of(host)
+        until(lambda: host.brief)
+        assert host.version.startswith("0.0.")
+        assert host.trouble is None
+        assert [one.busy_percent.mean for one in host.brief.gpus] == [40.0]
+
+
+def test_whole_snapshots_come_in_while_somebody_reads_them(tmp_path: Path) -> None:
+    """With those from before it was asked; in brief again, the last of them is no longer now."""
+    call = f"{sys.executable} -m gpuwatch"
+    script(tmp_path, "gw", f'cd {shlex.quote(str(Path.cwd()))}; exec {call} "$@" --demo --gpus 2')
+    with connected("sh", "-c", remote_command(0.2, f"{tmp_path}/gw")) as host:
+        until(lambda: host.brief)
+        began = host.brief.taken_at_unix_seconds
+        until(lambda: host.brief.taken_at_unix_seconds > began + 0.5)
+        assert host.tape is None
+        host.read_in_full("one", from_past=True)
+        host.read_in_full("other")
+        tape = tape_of(host)
+        assert tape.first_unix_seconds <= began
+        host.read_in_brief("one")
+        until(lambda: host.latest and host.latest.taken_at_unix_seconds > began + 1.0)
+        host.read_in_brief("other")
+        assert host.latest is None
+        last = host.brief.taken_at_unix_seconds
+        until(lambda: host.brief.taken_at_unix_seconds > last + 0.5)
+        host.read_in_full("one", from_past=True)
+        until(lambda: tape.last_unix_seconds > last + 0.5)
+        times = [one.taken_at_unix_seconds for one in tape._open]
+        assert times == sorted(set(times))
+
+
 def test_gpuwatch_is_looked_for_where_it_is_said_to_be(tmp_path: Path) -> None:
     """It streams at the interval that was asked for."""
     text = stream(tmp_path, 1.0)
@@ -175,9 +231,11 @@ def test_gpuwatch_is_looked_for_where_it_is_said_to_be(tmp_path: Path) -> None:
 
 
 def test_what_a_shell_prints_by_itself_is_passed_over(tmp_path: Path) -> None:
-    """A greeting of the host's own start-up file does not make a stream a log."""
+    """Neither a greeting of the host's own start-up file nor what comes after it makes a stream a
+    log."""
     text = stream(tmp_path, 1.0)
-    command = f"echo Welcome; echo gpuwatch-begins; cat {text}; exec sleep 100"
+    noise = "echo 'a module says hello, 1'; echo '['"
+    command = f"echo Welcome; echo gpuwatch-begins; {noise}; cat {text}; exec sleep 100"
     with connected("sh", "-c", command) as host:
         tape_of(host)
         assert not host.gpu_only
@@ -305,8 +363,8 @@ def test_completion_knows_the_configuration_of_ssh(
 
 
 def test_a_real_sshd_is_lost_and_comes_back(tmp_path: Path) -> None:
-    """Through OpenSSH itself: brief lines come in, and snapshots once they are asked for; the server
-    is killed, and once it is there again both go on."""
+    """Through OpenSSH itself: brief lines come in, and snapshots once they are asked for; the
+    server is killed, and once it is there again both go on."""
     command = remote_command(1.0, f"{sys.executable} -m gpuwatch")
     # The folder that gpuwatch is in is not the one that a login begins in.
     here = f"cd {shlex.quote(str(Path.cwd()))} && {command}"
