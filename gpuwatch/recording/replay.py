@@ -127,23 +127,14 @@ class ChunkStore:
 
 
 def packed(snapshots: Sequence[Snapshot]) -> bytes:
-    return zstd.compress(stream_of(snapshots).encode(), _LEVEL)
-
-
-def stream_of(snapshots: Sequence[Snapshot]) -> str:
-    """Return a header and the lines of ``snapshots``, without the end of the last."""
     writer = StreamWriter()
-    return "\n".join([writer.header(snapshots[0]), *map(writer.lines, snapshots)])
-
-
-def stream_unpacked(data: bytes) -> str:
-    """Return the lines that were ``packed`` by this program."""
-    return zstd.decompress(data).decode()
+    lines = [writer.header(snapshots[0]), *map(writer.lines, snapshots)]
+    return zstd.compress("\n".join(lines).encode(), _LEVEL)
 
 
 def _unpacked(data: bytes) -> list[Snapshot]:
     decoder = Decoder()
-    read = [decoder.decode(line) for line in stream_unpacked(data).split("\n")]
+    read = [decoder.decode(line) for line in zstd.decompress(data).decode().split("\n")]
     return [one for one in read if isinstance(one, Snapshot)]
 
 

@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -90,8 +91,8 @@ def test_the_side_to_upgrade_is_named(there: str | None, says: str | None) -> No
 
 
 def test_whole_snapshots_come_when_they_are_asked_for() -> None:
-    """Those of the last ten minutes first, then each new one, until that is ended; a line of eight
-    GPUs is below 2 kB."""
+    """Those of the last ten minutes first (every one of the last minute, and one each 15 s before
+    that), then each new one, until that is ended; a line of eight GPUs is below 2 kB."""
     out = io.StringIO()
     writer, taken = BriefWriter(out), list(looks("starved", 700, gpus=8))
     for one in taken[:640]:
@@ -102,8 +103,11 @@ def test_whole_snapshots_come_when_they_are_asked_for() -> None:
     out.truncate(out.seek(0))
     writer.answer("full 0\n")
     history = snapshots_in(out.getvalue())
-    assert 600 <= len(history) <= 620
-    assert history[-1].sequence == taken[639].sequence
+    whole = [one.sequence for one in taken[:640][-71:]]
+    assert [one.sequence for one in history][-71:] == whole
+    apart = [b.monotonic_seconds - a.monotonic_seconds for a, b in pairwise(history[:-71])]
+    assert apart == [15.0] * 34
+    assert {one.interval_seconds for one in history[:-71]} == {15.0}
     writer.write(taken[640])
     writer.answer("brief\n")
     writer.write(taken[641])
