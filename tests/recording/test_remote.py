@@ -380,6 +380,7 @@ def test_a_real_sshd_is_lost_and_comes_back(tmp_path: Path) -> None:
         assert host.latest.host.memory_total_bytes
         server.kill()
         until(lambda: host.trouble is not None)
+        assert host.brief is not None
         before = tape.last_unix_seconds
         server.start()
         until(lambda: host.trouble is None)

@@ -270,7 +270,9 @@ class RemoteHost(RemoteTape):
         self._process: subprocess.Popen[bytes] | None = None
         self._said = b""
         self._received: Brief | None = None
-        """The latest brief line of this connection; ``None`` where it sends none."""
+        """The latest brief line; ``None`` where it sends none."""
+        self._sends_briefs = False
+        """Whether it does in this connection, and so can be asked."""
         self._before: Snapshot | None = None
         """The snapshot that came in last, however old."""
         self._readers: dict[object, bool] = {}
@@ -295,14 +297,14 @@ class RemoteHost(RemoteTape):
         with self._asking:
             first = not self._readers
             self._readers.setdefault(reader, from_past)
-            if first and self._received is not None:
+            if first and self._sends_briefs:
                 self._ask_in_full()
 
     def read_in_brief(self, reader: object) -> None:
         with self._asking:
             if self._readers.pop(reader, None) is None or self._readers:
                 return
-            if self._received is not None:
+            if self._sends_briefs:
                 self._ask("brief")
                 # What came in last grows old from now on.
                 self.latest = None
@@ -417,7 +419,7 @@ class RemoteHost(RemoteTape):
                 with suppress(OSError):
                     cast("IO[bytes]", process.stdin).close()
                 listening.wait(_END_SECONDS)
-                self._received = None
+                self._sends_briefs = False
                 said = _lines(self._spoken().rpartition(_BROKEN)[2])
                 if said and code > 0:
                     why = ssh_failure(self.name, said)
@@ -494,7 +496,7 @@ class RemoteHost(RemoteTape):
         self.clock_ahead_seconds = ahead if known is None or was_set else max(ahead, known)
         self.version = brief.gpuwatch
         with self._asking:
-            first, self._received = self._received is None, brief
+            first, self._received, self._sends_briefs = not self._sends_briefs, brief, True
             if first and self._readers:
                 self._ask_in_full()
         self._arrived_at, self.trouble = time.monotonic(), None
@@ -511,14 +513,14 @@ class RemoteHost(RemoteTape):
             if not self.gpu_only and least > _CLOCK_SET_SECONDS:
                 self.latest = self._before = None
                 raise _ClockSetError
-            if self._received is not None and moved <= 0.0 and own <= 0.0:
+            if self._sends_briefs and moved <= 0.0 and own <= 0.0:
                 return None
         if self.gpu_only:
             host = replace(snapshot.host, name=self.name)
             snapshot = replace(
                 snapshot, host=host, taken_at_unix_seconds=now, monotonic_seconds=now
             )
-        elif self._received is None:
+        elif not self._sends_briefs:
             # A brief line comes at once, what was read before it does not.
             ahead = snapshot.taken_at_unix_seconds - now
             known = self.clock_ahead_seconds
@@ -527,7 +529,9 @@ class RemoteHost(RemoteTape):
             snapshot = share(snapshot, before)
         self._before, self._arrived_unix_seconds = snapshot, now
         self._arrived_at, self.trouble = time.monotonic(), None
-        if self._received is None or self._readers:
+        if not self._sends_briefs:
+            self._received = None
+        if not self._sends_briefs or self._readers:
             self.latest = snapshot
         return snapshot
 
