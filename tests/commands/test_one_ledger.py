@@ -12,7 +12,7 @@ pytest.importorskip("prometheus_client")
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.diagnosis.engine import Engine
-from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.diagnosis.finding import Finding, lost_gpus
 from gpuwatch.diagnosis.ledger import Episode, Ledger
 from gpuwatch.outputs.alerts import Alerts
 from gpuwatch.outputs.diagnosis import diagnosis_json, of_file

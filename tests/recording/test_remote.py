@@ -103,6 +103,14 @@ def test_a_lost_connection_is_made_again_and_keeps_what_there_was(tmp_path: Path
         ("exit 0", "the connection was closed"),
         ("echo No devices were found; exit 6", "No devices were found"),
         ('echo \'{"kind": "header", "schema": 99}\'', "schema"),
+        (
+            'echo \'{"kind": "header", "schema": 99, "gpuwatch": "99.0"}\'',
+            "here: upgrade it here.",
+        ),
+        (
+            'echo \'{"kind":"brief","gpuwatch":"99.0","gpus":7}\'',
+            "here: upgrade it here.",
+        ),
         ("echo Warning: new key >&2; echo gone >&2; echo '  ' >&2; exit 255", "gone"),
         ("head -c 70000000 /dev/zero", "a line of it does not end"),
         ("head -c 300000 /dev/zero >&2; echo >&2; echo done >&2; exit 1", "done"),

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 
 from gpuwatch import __version__
 from gpuwatch.core.bounds import Amount, Number, Seconds, Text, UnixSeconds, mean
-from gpuwatch.core.codec import decoded, safe
+from gpuwatch.core.codec import CodecError, decoded, safe
 from gpuwatch.core.model import Gpu, Job, Problem, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, Diagnosis, lost_gpus
@@ -126,6 +126,22 @@ _DECODER = msgspec.json.Decoder(Brief)
 def decode(line: str) -> Brief:
     """Return what a brief line says. Raises ``CodecError``."""
     return decoded(_DECODER, safe(line))
+
+
+class _Written(Struct):
+    gpuwatch: Text | None = None
+
+
+_WRITTEN = msgspec.json.Decoder(_Written)
+
+
+def version_in(line: str) -> str | None:
+    """Return the version of gpuwatch that a line says it was written by, also where nothing else of
+    it can be read."""
+    try:
+        return decoded(_WRITTEN, safe(line)).gpuwatch
+    except CodecError:
+        return None
 
 
 def upgrade_note(there: str | None) -> str | None:

@@ -26,7 +26,14 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import REPLACEMENT, bug_place, clean
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.file import LINE_LENGTH, RECORDING, OpenedLog, open_any
-from gpuwatch.recording.hosts.brief import BEGINS_WITH, Brief, brief_of, decode
+from gpuwatch.recording.hosts.brief import (
+    BEGINS_WITH,
+    Brief,
+    brief_of,
+    decode,
+    upgrade_note,
+    version_in,
+)
 from gpuwatch.recording.hosts.names import HostNameError, host_names, install_command
 from gpuwatch.recording.replay import KeptTape, share
 from gpuwatch.sources.logs.source import LogOptions
@@ -461,7 +468,7 @@ class RemoteHost(RemoteTape):
                 one = decode(text) if text.startswith(BEGINS_WITH) else decoder.decode(text)
             except CodecError as error:
                 shown = str(error) if text.startswith("{") else clean(text, 200)
-                trouble = trouble or shown
+                trouble = trouble or upgrade_note(version_in(text)) or shown
                 continue
             if isinstance(one, Header):
                 self.version = one.gpuwatch or "older"
