@@ -60,6 +60,7 @@ _LATE_INTERVALS = 3.0
 _CHUNK_SECONDS = 10.0
 """Seconds in a chunk: a minute of a large machine is some 25 MiB unpacked."""
 _GREETING_BYTES = 1 << 20
+NO_START = "gpuwatch does not start there"
 NEITHER = "neither gpuwatch nor nvidia-smi was found there"
 _BEGINS = "gpuwatch-begins"
 """Line before the answer: what a host's shell prints ahead of it is none."""
@@ -142,7 +143,7 @@ def _why_not_run(name: str, code: int, said: Sequence[str]) -> str | None:
         return f"there is no gpuwatch there. To install it: {install_command(name)}"
     if code in (126, 127):
         how = install_command(name)
-        return f"gpuwatch does not start there: its Python is missing. To install it anew: {how}"
+        return f"{NO_START}: its Python is missing. To install it anew: {how}"
     if code != _SSH_FAILED_CODE:
         return None
     return ssh_failure(name, said) if said else f"ssh failed (exit code {code})"
@@ -296,7 +297,7 @@ class RemoteHost(RemoteTape):
         if not broken:
             return "no gpuwatch there"
         lines = _lines(said)
-        return f"gpuwatch does not start there{f': {lines[-1]}' if lines else ''}"
+        return f"{NO_START}: {lines[-1]}" if lines else NO_START
 
     def read_in_full(self, reader: object, *, from_past: bool = False) -> None:
         """Have whole snapshots come in until ``read_in_brief`` was called for each ``reader``.

@@ -29,7 +29,7 @@ from gpuwatch.core.text import clean
 from gpuwatch.outputs.terminal import Column as TableColumn
 from gpuwatch.recording.hosts.brief import Brief, GpuBrief, upgrade_note
 from gpuwatch.recording.hosts.names import install_command
-from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost, RemoteTape
+from gpuwatch.recording.hosts.remote import NEITHER, NO_START, RemoteHost, RemoteTape
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
 from gpuwatch.tui.app import SWITCH_SECONDS, GpuwatchApp, TapeSource, replay_app, run
 from gpuwatch.tui.charts.strips import FULL, draw_column
@@ -111,14 +111,16 @@ class FleetRow:
             off = f"{units.age(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}"
             before.append(f"Its clock is {off}.")
         if isinstance(host, RemoteHost) and (note := upgrade_note(host.version)):
-            before.append(note)
+            # What is found is not pushed out of the row by it.
+            text = f"{text.rstrip('.')}. {note}" if severity else f"{note} {text}"
         return severity, SEVERITY_STYLES.get(severity, "label"), clean(" ".join([*before, text]))
 
     def said(self) -> list[str]:
         """Return the sentence with the host's name, and what installs gpuwatch where it is
         missing."""
         sentence = f"{self.host.name}: {self.says()[2]}"
-        if not self.host.gpu_only and self.host.trouble != NEITHER:
+        why = self.host.trouble or ""
+        if not self.host.gpu_only and why != NEITHER and not why.startswith(NO_START):
             return [sentence]
         sentence = f"{sentence.rstrip('.')}. To install gpuwatch there (y copies the command):"
         return [sentence, install_command(self.host.name)]

@@ -152,6 +152,8 @@ def test_where_gpuwatch_is_missing_the_command_that_installs_it_is_offered() -> 
         "-m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip install gpuwatch-tui'"
     )
     assert len(host("box1", machine("a", 50.0)).said()) == 1
+    alone.host.trouble = "gpuwatch does not start there: No module named 'x'"
+    assert len(alone.said()) == 2
 
 
 def test_clocks_and_hosts_without_gpuwatch_are_told() -> None:
@@ -325,12 +327,16 @@ async def test_a_host_that_sends_brief_lines_is_opened_once_its_snapshots_come(
 
 
 def test_another_version_says_which_side_to_upgrade() -> None:
-    """Before what is found there."""
+    """After what is found there, which is not pushed out of the row; where nothing is, before."""
     what = machine("a", 50.0)
+    note = f"gpuwatch is 99.0 there and {__version__} here: upgrade it here."
     member = host("a", what, nothing(what))
     member.host.version = "99.0"
-    said = f"gpuwatch is 99.0 there and {__version__} here: upgrade it here. GPU 0"
-    assert member.says()[2].startswith(said)
+    assert member.says()[2] == f"{note} GPU 0 is kept busy: 97%."
+    member = host("a", what, diagnosis(what, starved(what)))
+    member.host.version = "99.0"
+    assert member.says()[2].startswith(starved(what).summary.rstrip("."))
+    assert member.says()[2].endswith(note)
 
 
 async def test_the_only_host_opens_by_itself() -> None:
