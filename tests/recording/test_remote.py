@@ -13,6 +13,7 @@ import pytest
 from gpuwatch.recording.hosts import remote
 from gpuwatch.recording.hosts.names import HostNameError, configured_hosts, host_names
 from gpuwatch.recording.hosts.remote import SSH, RemoteHost, remote_command
+from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
 from gpuwatch.recording.replay import KeptTape
 from tests.support.servers import ssh_server
 from tests.support.snapshots import gpu, snapshot, stream_lines
@@ -227,6 +228,47 @@ def test_whole_snapshots_come_in_while_somebody_reads_them(tmp_path: Path) -> No
         until(lambda: tape.last_unix_seconds > last + 0.5)
         times = [one.taken_at_unix_seconds for one in tape._open]
         assert times == sorted(set(times))
+
+
+_NODE = """
+import sys, threading, time
+from gpuwatch.core.model import Job, JobRank
+from gpuwatch.outputs.brief import BriefWriter
+from tests.support.snapshots import gpu, snapshot
+
+number, writer = int(sys.argv[1]), BriefWriter(sys.stdout)
+ranks = (JobRank(pid=7, rank=number, gpu_uuids=(f"GPU-{number}",)),)
+job = Job(pid=7, ranks=ranks, world_size=2, slurm_job="4711", gpu_uuids=(f"GPU-{number}",))
+jobs = () if number == 2 else (job,)
+threading.Thread(target=lambda: [*map(writer.answer, sys.stdin)], daemon=True).start()
+while True:
+    card = gpu(f"GPU-{number}", busy_percent=10.0 * number)
+    now = {"taken_at_unix_seconds": time.time(), "interval_seconds": 0.1}
+    writer.write(snapshot(time.monotonic(), gpus=(card,), jobs=jobs, **now))
+    time.sleep(0.1)
+"""
+
+
+def test_a_job_on_several_hosts_reads_those_in_full_and_no_others(tmp_path: Path) -> None:
+    """It is known by their brief lines; their snapshots are put together."""
+    (tmp_path / "node.py").write_text(_NODE)
+    here = shlex.quote(str(Path.cwd()))
+    run = f"cd {here}; PYTHONPATH=. exec {sys.executable} {tmp_path}/node.py"
+    with (
+        connected("sh", "-c", f"{run} 0") as first,
+        connected("sh", "-c", f"{run} 1") as second,
+        connected("sh", "-c", f"{run} 2") as other,
+    ):
+        hosts = [first, second, other]
+        until(lambda: all(host.brief for host in hosts))
+        assert shared_jobs(hosts) == {("4711", 2): "job 4711"}
+        job = SharedJob("job 4711", ("4711", 2), hosts)
+        job.start()
+        until(lambda: job.latest is not None and len(job.latest.gpus) == 2)
+        assert other.latest is None
+        assert other.tape is None
+        job.close()
+        until(lambda: first.latest is None and second.latest is None)
 
 
 def test_gpuwatch_is_looked_for_where_it_is_said_to_be(tmp_path: Path) -> None:
