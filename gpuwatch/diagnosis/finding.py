@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import highest, lowest, mean, total
-from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey
+from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.sentence import filled, has_marks, plain, shape, template, united
 
 SEVERITIES = ("error", "warning", "info")
@@ -319,6 +319,18 @@ def cut_to(diagnosis: Diagnosis, job: Job) -> Diagnosis:
         causes=(),
         unknown=tuple(about(diagnosis.unknown, job)),
     )
+
+
+LOST_AFTER_SECONDS = 30.0
+"""Time to watch before it is said how many GPUs' time is lost."""
+
+
+def lost_gpus(found: Diagnosis, snapshot: Snapshot) -> float:
+    """Return how many GPUs' time is lost to the findings: the sum of what is shown of each."""
+    # A share is of all GPUs of its job, also where the finding names one of them.
+    used: dict[ProcessKey | None, int] = {job.key: len(job.gpu_uuids) for job in snapshot.jobs}
+    each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in found.findings]
+    return min(sum(each), len(snapshot.gpus))
 
 
 class OfGpus(Protocol):
