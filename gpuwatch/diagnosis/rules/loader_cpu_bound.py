@@ -56,8 +56,8 @@ RULE = Rule(
     look_alike=7,
 )
 MAIN_WAITS_PERCENT = 60.0  # of a core
-SPARE_CORES = 1.0
-"""One more worker needs one more core, where the GPU could use all that it makes."""
+SPARE_CORES = loaders.MOST_OF_A_CORE
+"""One more worker needs most of a core, where the GPU could use all that it makes."""
 NO_CORES = ("the cores the job may use",)
 
 
@@ -82,13 +82,13 @@ def _firing(
     host: HostFacts, found: Underfed, workers: WorkerFacts, need: float, main: float | None
 ) -> Firing:
     job, count = found.job, found.worker_count or 0
-    cores, spare = loaders.usable_cores(host, job), loaders.spare_cores(host, job)
+    spare = loaders.spare_cores(host, job)
     better = loaders.recommended_workers(host, job, count, found.busy_share)
     if better is not None and better > count and _has_room(found, need, spare):
         why = f"each worker is at the limit of its core, and {words.free(spare or 0.0)}"
         advice = [loaders.set_workers("Raise num_workers", count, better, why)]
     else:
-        advice = _cheaper(job, count, better, cores, spare)
+        advice = _cheaper(host, found, spare)
     ranks, gpus = len(found.ranks) > 1, len(found.gpus) > 1
     # Of several jobs it is true of each rank, too, where a job has one.
     per_rank = either("", " per rank") if ranks == gpus else " per rank" if ranks else ""
@@ -102,7 +102,7 @@ def _firing(
         resting = words.ramp(main, MAIN_WAITS_PERCENT, 25.0)
     return found.starves(
         f"{words.counted(count, 'loader worker')}{per_rank} {limit}{left}",
-        [*_evidence(job, workers, need, main, cores, spare), loaders.held_clock(host)],
+        [*_evidence(host, job, workers, need, main, spare), loaders.held_clock(host)],
         (words.ramp(need, loaders.WORKERS_AT_LIMIT_PERCENT - 5.0, 92.0), resting),
         advice=advice + _pinning(found),
         missing=(*(NO_MAIN if main is None else ()), *(NO_CORES if spare is None else ())),
@@ -119,7 +119,7 @@ def _has_room(found: Underfed, need: float, spare: float | None) -> bool:
 
 
 def _evidence(
-    job: JobFacts, workers: WorkerFacts, need: float, main: float | None, cores: float | None,
+    host: HostFacts, job: JobFacts, workers: WorkerFacts, need: float, main: float | None,
     spare: float | None,
 ) -> list[Evidence | None]:  # fmt: skip
     limit, queue = loaders.WORKERS_AT_LIMIT_PERCENT, workers.run_queue_wait_percent
@@ -136,7 +136,7 @@ def _evidence(
             says = "they rest when the GPU does, which suggests another cause"
         name = "workers' CPU while the GPU idles"
         phase = Evidence(name, round(idle, 1), each, says=says, supports=go_on)
-    room = f"of {words.cores_of(cores or 0.0)} the job may use, {words.free(spare or 0.0)}"
+    room = f"{loaders.of_its_cores(host, job)}, {words.free(spare or 0.0)}"
     return [
         Evidence("loader workers' CPU", workers.cpu_percent, each, limit,
                  "the workers are at the limit of a core each"),
@@ -148,16 +148,16 @@ def _evidence(
     ]  # fmt: skip
 
 
-def _cheaper(
-    job: JobFacts, count: int, better: int | None, cores: float | None, spare: float | None
-) -> list[Advice]:
-    why, own = "the workers are at their limit; the job's usable cores were not read", None
-    if cores is not None:
-        left, own = words.free(spare or 0.0), job.job.usable_cores
-        why = f"of {words.cores_of(cores)} the job may use, {left}: more workers would take turns"
+def _cheaper(host: HostFacts, found: Underfed, spare: float | None) -> list[Advice]:
+    job, count, own = found.job, found.worker_count or 0, found.job.job.usable_cores
+    why = "the workers are at their limit; the job's usable cores were not read"
+    if spare is not None:
+        left = words.free(spare)
+        why = f"{loaders.of_its_cores(host, job)}, {left}: more workers would take turns"
     more = "Give the job more cores, or run fewer ranks on this machine."
     advice = [loaders.cheaper_transforms(why), Advice(more, why=why)]
-    if better is not None and better < count and own is not None and count > own:
+    better = loaders.fewer_workers(host, job, count, found.busy_share)
+    if better is not None and own is not None and count > own:
         why = "more workers than cores only take turns"
         advice.append(loaders.set_workers("Lower num_workers", count, better, why))
     return advice

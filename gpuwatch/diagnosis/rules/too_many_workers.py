@@ -21,7 +21,8 @@ What to do
     Lower num_workers to the number named (the cores one rank may use, less one for its main
     thread, and no more than it needs), then make the transforms cheaper if it does not suffice.
     Where the main thread itself gets its core, fewer workers would only make fewer batches: more
-    cores or cheaper transforms.
+    cores or cheaper transforms. Where each worker has threads of its own that compete (OpenCV,
+    OpenMP), one thread each.
 
 Thresholds
     1.1 workers and main threads for each usable core: PyTorch warns as soon as num_workers
@@ -39,6 +40,7 @@ from gpuwatch.diagnosis.facts.window import JobFacts, WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, underfed, waits_for_cores
+from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="too many workers",
@@ -94,6 +96,27 @@ def _by_switches(job: JobFacts, workers: WorkerFacts, cores: float) -> float | N
     return max(0.0, 100.0 - cpu - (loaders.in_disk_wait(workers) or 0.0))
 
 
+ONE_THREAD = (
+    "Let each worker compute with one thread: cv2.setNumThreads(0), torch.set_num_threads(1), "
+    "OMP_NUM_THREADS=1."
+)
+MANY_THREADS = 4.0  # of a worker
+"""PyTorch gives the pool of a worker one thread; OpenCV and OpenMP take one for each core."""
+THREADS_PUSHED_PER_SECOND = 300.0
+"""Involuntary switches of a worker: eight OpenCV threads on two cores made 2,053, workers of one
+thread that share a core some 100. Threads that sleep, as pools that a library made, make none."""
+
+
+def _threads_each(job: JobFacts, workers: WorkerFacts) -> float | None:
+    """Return the threads of a worker where they compete with one another; else ``None``."""
+    members = [one.threads for one in job.job.members if one.role == "loader_worker"]
+    threads, pushed = words.mean(members), workers.involuntary_switches_per_second
+    if threads is None or pushed is None:
+        return None
+    many = threads >= MANY_THREADS and pushed >= THREADS_PUSHED_PER_SECOND
+    return threads if many else None
+
+
 def _firing(
     window: Window,
     found: Underfed,
@@ -105,7 +128,7 @@ def _firing(
     ranks = len(found.job.ranks)
     share = words.cores_of(cores)
     count = found.worker_count or round(workers.count / max(1, ranks))
-    better = loaders.recommended_workers(window.host, found.job, count, found.busy_share)
+    better = loaders.fewer_workers(window.host, found.job, count, found.busy_share)
     missing = ("run-queue wait",) if workers.run_queue_wait_percent is None else ()
     advice = [loaders.cheaper_transforms(f"{share} cannot serve them all")]
     waits = words.mean([rank.run_queue_wait_percent for rank in found.ranks])
@@ -113,9 +136,13 @@ def _firing(
         # The main threads get their cores: fewer workers would only make fewer batches.
         why = "the main thread gets its core, so fewer workers would only make fewer batches"
         advice.insert(0, Advice("Give the job more cores.", why=why))
-    elif better is not None and better < count:
+    elif better is not None:
         why = "more workers than cores take turns and slow the main thread down"
         advice.insert(0, loaders.set_workers("Lower num_workers", count, better, why))
+    threads = _threads_each(found.job, workers)
+    if threads is not None:
+        why = f"each worker has {number(threads)} threads, which push one another off {share}"
+        advice.insert(0, Advice(ONE_THREAD, why=why))
     how = "not read: judged by how often they are preempted"
     how = how if missing else "runnable, but waiting for a core"
     pushed = workers.involuntary_switches_per_second

@@ -19,6 +19,10 @@ WORKERS_AT_LIMIT_PERCENT = 75.0
 cost the same even workers that are too few wait now and then for the slowest of them."""
 HEADROOM = 1.25
 """Batches do not all cost the same, and a worker that is never idle cannot catch up."""
+TAKEN_CORES = 0.5
+"""Cores taken by others from which on they are told of."""
+MOST_OF_A_CORE = 0.75
+"""A worker that has so much of a core is worth its while."""
 QUIET_CORES = 1.0
 """Cores that a system without other jobs uses for itself."""
 QUEUED_PERCENT = 10.0
@@ -114,20 +118,32 @@ def set_workers(action: str, present: int, better: int, why: str) -> Advice:
 
 def cheaper_transforms(why: str) -> Advice:
     return Advice(
-        "Make the transforms cheaper, do them once and store the result, or decode on the GPU "
-        "(DALI, nvJPEG).",
+        "Make the transforms cheaper, or do them once and store the result: text can be tokenized "
+        "beforehand, pictures made smaller, or decoded on the GPU (DALI, nvJPEG).",
         why=why,
     )
 
 
 def usable_cores(host: HostFacts, job: JobFacts) -> float | None:
     """Cores that the job may use and that others leave free, on average."""
-    own = job.job.usable_cores
-    cores = host.core_count if own is None else own
+    cores = own_cores(host, job)
     if cores is None:
         return None
     free = _left_by_others(host, job)
     return float(cores) if free is None else min(float(cores), free)
+
+
+def own_cores(host: HostFacts, job: JobFacts) -> float | None:
+    """Cores that the job may use, whoever else uses them now."""
+    own = job.job.usable_cores
+    return own if own is not None else host.core_count
+
+
+def of_its_cores(host: HostFacts, job: JobFacts) -> str:
+    """Return ``of 8 cores the job may use (others take 3 now)``."""
+    own, left = own_cores(host, job) or 0.0, usable_cores(host, job) or 0.0
+    taken = f" (others take {number(own - left, 1)} now)" if own - left >= TAKEN_CORES else ""
+    return f"of {words.cores_of(own)} the job may use{taken}"
 
 
 def _left_by_others(host: HostFacts, job: JobFacts) -> float | None:
@@ -156,15 +172,28 @@ def recommended_workers(
     Lightning's ``suggested_max_num_workers`` is the most: cores // ranks on this machine - 1.
     But a main thread that waits for batches sleeps, and its core, of a few, is free for loading.
     """
-    cores, needed = usable_cores(host, job), demand(job, present, busy_share)
+    return _workers_for(usable_cores(host, job), host, job, present, busy_share)
+
+
+def _workers_for(
+    cores: float | None, host: HostFacts, job: JobFacts, present: int | None, busy_share: float
+) -> int | None:
+    needed = demand(job, present, busy_share)
     if cores is None:
         return None
     each = cores / max(1, len(job.job.ranks))
     starves = needed is not None and needed * cores_each(job.workers) > each - 1.0
     left = each - (0 if starves and each < FEW_CORES else 1)
-    most = max(1, math.floor(left / cores_each(job.workers)))
+    most = max(1, math.floor((left + 1.0 - MOST_OF_A_CORE) / cores_each(job.workers)))
     most = min(most, int(min(most, room_in_memory(host, job, present or 0))))
     return min(most, max(TYPICAL_WORKERS, 2 * (present or 0)) if needed is None else needed)
+
+
+def fewer_workers(host: HostFacts, job: JobFacts, present: int, busy_share: float) -> int | None:
+    """``num_workers`` for each rank that has more than its cores can serve, whatever others take of
+    them now; ``None``: no fewer."""
+    better = _workers_for(own_cores(host, job), host, job, present, busy_share)
+    return better if better is not None and better < present else None
 
 
 def overlapping_workers(
