@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from gpuwatch.commands.options import (
+    GPUS_MAX,
     Decorator,
     grouped,
-    option_gpus,
     option_interval,
     option_pid,
 )
@@ -135,7 +135,6 @@ class LogFacts(NamedTuple):
 
 
 def log_options(
-    gpus: str = "Number of GPUs in a log that does not tell them apart.",
     interval: str = "Interval between readings in a log without times.  [default: 1s]",
 ) -> Decorator:
     """``--columns``, ``--gpus`` and ``--interval``, as the argument ``facts``."""
@@ -145,7 +144,11 @@ def log_options(
         LogFacts,
         option_interval(LOG_INTERVAL_LEAST_SECONDS, default=None, help_text=interval),
         click.option("--columns", metavar="NAMES", help=help_text),
-        option_gpus(gpus),
+        click.option(
+            "--gpus",
+            type=click.IntRange(0, GPUS_MAX),
+            help="Number of GPUs in a log that does not tell them apart.",
+        ),
     )
 
 

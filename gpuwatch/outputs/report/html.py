@@ -124,7 +124,7 @@ def _cells(row: Sequence[str], kinds: Sequence[str], judged: bool = False) -> st
 def _finding(found: Found) -> Iterable[str]:
     gone = found.name == "Gone:"
     yield f'<section class="finding {"info" if gone else found.severity}"><header>'
-    yield _element("h3", f"{found.name} {found.rule}")
+    yield _element("h3", f"{found.name} {words.cause(found.rule)}")
     yield _element("span", SEVERITY_MARKS[found.severity], "sev")
     if found.cost:
         yield _element("span", f"lost {found.cost}", "cost")
@@ -145,6 +145,8 @@ def _finding(found: Found) -> Iterable[str]:
             label = f"Evidence for finding {found.name.removeprefix('#')}"
             rows = _table(document.Table(label, columns, found.evidence))
             yield f"<dt>Because</dt><dd>{rows}</dd>"
+        if found.also_seen:
+            yield f"<dt>Also seen</dt>{_element('dd', '; '.join(found.also_seen))}"
         if found.ruled_out:
             yield f"<dt>Not</dt>{_element('dd', '; '.join(found.ruled_out), 'note')}"
         yield "</dl>"
@@ -157,11 +159,11 @@ def _timeline(made: Timeline) -> Iterable[str]:
     for lane in made.lanes:
         picture = lane_svg(
             f"{name}f{lane.number}",
-            f"Finding {lane.number}: {lane.rule}",
+            f"Finding {lane.number}: {words.cause(lane.rule)}",
             lane.described,
             [_area(report, stretch, f"span {lane.severity}") for stretch in lane.stretches],
         )
-        label = f"<b>#{lane.number}</b> {escape(lane.rule)}"
+        label = f"<b>#{lane.number}</b> {escape(words.cause(lane.rule))}"
         yield _framed("lane", label, picture, units.age(lane.seconds))
     cpu = [] if made.cpu is None else [made.cpu]
     for place, row in enumerate([*made.gpus, *made.others, *cpu]):
@@ -402,6 +404,7 @@ align-items:center;padding:3px 0}
 overflow:hidden;text-overflow:ellipsis}
 .row>.end{font-size:14px;font-weight:600;text-align:right;font-variant-numeric:tabular-nums}
 .row svg{display:block;width:100%;height:46px;background:var(--faint);border-radius:3px}
+.row.main svg{height:150px}
 .row.lane{padding:1px 0}
 .row.lane>.name{white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
 .row.lane svg{height:16px;background:none}

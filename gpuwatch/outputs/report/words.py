@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from gpuwatch.core import units
+from gpuwatch.core.text import clean
+from gpuwatch.diagnosis.catalogue import known
 from gpuwatch.outputs.report.model import GpuUsage, JobUsage, ProcessUsage, Report, Stretch
 
 T = TypeVar("T")
@@ -141,6 +143,11 @@ def share(value: float | None) -> str:
     if value is None:
         return units.UNKNOWN
     return "<1%" if 0.0 < value < 0.005 else f"{100 * value:.0f}%"
+
+
+def cause(rule: str) -> str:
+    """Return the name of a rule's cause, as the screens have it."""
+    return clean(known(rule).title, 60)
 
 
 def cost(seconds: float | None, report: Report, joules: float | None = None) -> str:

@@ -19,7 +19,7 @@ from gpuwatch.tui.terminal.driver import TerminalDriver
 from tests.support.children import wait_until
 from tests.tui.terminal.pseudo_terminal import PseudoTerminal, terminal
 
-DEMO = ("-m", "gpuwatch", "--demo", "starved", "--gpus", "2")
+DEMO = ("-m", "gpuwatch", "--demo", "starved:2")
 
 LEAVE_ALTERNATE_SCREEN = b"\x1b[?1049l"
 
