@@ -81,9 +81,9 @@ def exporter_command(
 ) -> None:
     """Serve metrics and findings to Prometheus, or to an OpenTelemetry collector that scrapes.
 
-    Needs an extra: pip install '.[prometheus]' in gpuwatch's folder. GPUs are read at their own interval; a
-    scrape gets the latest readings. The busy minimum and maximum cover the time since the same
-    address last scraped, or ?window=SECONDS. See docs/exporter.md.
+    Needs an extra: pip install '.[prometheus]' in gpuwatch's folder. GPUs are read at their own
+    interval; a scrape gets the latest readings. The busy minimum and maximum cover the time since
+    the same address last scraped, or ?window=SECONDS. See docs/exporter.md.
     """
     if printed is not None:
         import gpuwatch.outputs.exporter as folder

@@ -69,7 +69,7 @@ def test_the_help_lists_every_command_on_a_whole_line(gpuwatch: Gpuwatch) -> Non
     """In groups, after four examples, and none is cut off at 80 columns."""
     said = gpuwatch("--help").out
     assert all(f"{title}:" in said for title in cli.GROUPS)
-    assert "..." not in said
+    assert "..." not in said.partition("Examples:")[2]
     assert max(map(len, said.splitlines())) <= 80
     context = click.Context(cli.cli)
     for name in cli.cli.list_commands(context):

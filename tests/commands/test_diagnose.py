@@ -149,7 +149,7 @@ def test_a_log_of_a_waiting_gpu_shows_the_pattern(tmp_path: Path, diagnose: Gpuw
     """From the GPU alone: what it may be, and what would decide."""
     path = logged(tmp_path, query_log(simulated("starved", gpus=2, count=300, interval=0.2)))
     page = diagnose(path, code=1).words
-    assert "oscillation" in page
+    assert "works in bursts" in page
     assert "num_workers" not in page
     assert "pin_memory" not in page
     assert "starved in bursts, every 2 s" in page

@@ -184,7 +184,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 def test_a_file_says_what_each_phase_lost_and_to_what() -> None:
     """With the numbers of its report, from when to when."""
     page = diagnosis_page(of_file(whole(FINDING, source=LOG, phases=(PHASE,))), width=100)
-    assert page.splitlines()[-1].startswith("The GPU was busy 38% of 30s.")
+    assert "\n\nThe GPU was busy 38% of 30s." in page
     assert "gpus.csv: an nvidia-smi query log of 1 GPU over 30s, 30 readings, one every 1s." in page
     (row,) = [line for line in page.splitlines() if line.startswith("0 ")]
     assert row.split()[1] == "steady"

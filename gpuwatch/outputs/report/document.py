@@ -132,6 +132,16 @@ class Lane(NamedTuple):
     seconds: float
 
 
+class Held(NamedTuple):
+    """A time over which a GPU was held up."""
+
+    hue: str
+    """Colour of the cause, by its name in the palette."""
+    stretch: Stretch
+    of_busy: bool
+    """Whether its work is what was slow, rather than that it had none."""
+
+
 class Row(NamedTuple):
     """A time profile on the time axis."""
 
@@ -145,8 +155,8 @@ class Row(NamedTuple):
     described: str
     missing: str = ""
     top: float = 100.0
-    marks: Sequence[tuple[str, Stretch]] = ()
-    """Findings on it: severity and time."""
+    marks: Sequence[Held] = ()
+    """What held it up."""
     lost: Sequence[Stretch] = ()
 
 
@@ -974,9 +984,9 @@ def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
     missing = words.busy_missing(gpu, report)
     swings = f"swings {rhythm}" if rhythm else "no oscillation"
     marks = [
-        (group.severity, stretch)
+        Held(words.hue(group.cause.rule), stretch, words.lost_while_busy(group.cause.rule))
         for group in found
-        if group.severity != "info"
+        if group.severity != "info" and words.hue(group.cause.rule)
         for use in group.uses
         if gpu.uuid in use.gpus
         for stretch in use.stretches

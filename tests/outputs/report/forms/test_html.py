@@ -59,7 +59,7 @@ def test_pages_are_well_formed_and_need_nothing_else(
     is no reference to any file or host."""
     if scenario == "two compared":
         text = comparison_html(compare(summaries["starved"], summaries["healthy"]))
-        assert "Gone: loader_cpu_bound" in Page(text).text
+        assert "Gone: loader is CPU-bound" in Page(text).text
     else:
         text = recording_html(summaries[scenario])
     page = Page(text)
