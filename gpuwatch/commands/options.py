@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
-GPUS_MAX = 64
 INTERVAL_LEAST_SECONDS, INTERVAL_MOST_SECONDS = 0.1, 3600.0
 """The bounds of the sampler, which is not imported here: it brings asyncio."""
 _OF_THIS_MACHINE = ("demo", "pid", "only", "all_processes", "users")

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from gpuwatch.commands.options import (
-    GPUS_MAX,
     Decorator,
     grouped,
     option_interval,
     option_pid,
 )
 from gpuwatch.commands.printing import EXIT_INTERRUPTED, STANDARD_STREAM, StatusLine
-from gpuwatch.commands.watching import terminated_as_interrupted
+from gpuwatch.commands.watching import GPUS_MAX, terminated_as_interrupted
 from gpuwatch.core.text import SentenceError, clean
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from gpuwatch.commands.options import GPUS_MAX
 from gpuwatch.core.background import DaemonWorker
 from gpuwatch.core.text import SentenceError, clean
 
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
     from gpuwatch.core.sampler import Sampler
     from gpuwatch.core.source import Clock, JobReader, Source
+GPUS_MAX = 64
+"""GPUs of a simulated machine, or that a log is said to have."""
 OPEN_FILES_LEAST = 64
 """The dashboard has 18 open without a GPU; a driver opens some for each."""
 DRIVER_SECONDS = 5.0
