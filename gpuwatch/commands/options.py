@@ -153,7 +153,8 @@ def _gone(_context: object, option: click.Parameter, value: object) -> None:
 
 def option_gone(name: str, says: str) -> Decorator:
     """Add an option of earlier versions, which ends with one sentence: what to write instead."""
-    return click.option(name, hidden=True, expose_value=False, callback=_gone, help=says)
+    own = f"gone_{name.strip('-')}"
+    return click.option(name, own, hidden=True, expose_value=False, callback=_gone, help=says)
 
 
 def option_gpu(*, among_logs: bool = False) -> Decorator:

@@ -54,9 +54,7 @@ _BY_NAME = {rule.name: rule for rule in RULES}
 def find(name: str) -> Rule:
     """Return the rule of this name, also written with dashes. Raises ``KeyError`` if there is
     none."""
-    asked = name.strip()
-    titled = [rule for rule in RULES if rule.title.casefold() == asked.casefold()]
-    return titled[0] if titled else _BY_NAME[asked.replace("-", "_")]
+    return _BY_NAME[name.strip().replace("-", "_")]
 
 
 def known(name: str) -> Rule:

@@ -87,6 +87,20 @@ def test_status_shows_the_processes_and_jobs_of_one_user(gpuwatch: Gpuwatch) -> 
     assert {one["user"] for one in hers["jobs"]} == {"ada"}
 
 
+@pytest.mark.parametrize("command", ["status", "diagnose"])
+def test_gpus_are_chosen_by_one_option(command: str, gpuwatch: Gpuwatch) -> None:
+    """``-g 1`` leaves out the others, wherever a machine is watched."""
+    found = gpuwatch(command, "--demo", "starved:3", "-g", "1", "--json", code=None).json
+    assert len(found["gpus"]) == 1
+
+
+def test_a_stream_has_the_processes_of_one_user(gpuwatch: Gpuwatch) -> None:
+    """As status has."""
+    said = gpuwatch("stream", "--demo", "starved:3", "--count", "1", "-u", "grace").out
+    assert '"grace"' in said
+    assert '"ada"' not in said
+
+
 def test_status_without_a_driver_is_no_error(gpuwatch: Gpuwatch) -> None:
     """Why there is no GPU stands where the GPUs would be."""
     said = gpuwatch("status", "--demo", "no_gpu").out
