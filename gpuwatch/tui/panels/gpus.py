@@ -251,6 +251,7 @@ _BY_RULE = {
     "busy_without_work": WAITING,
     "oscillation": IN_BURSTS,
     "checkpoint_pauses": IN_BURSTS,
+    "recompiles": IN_BURSTS,
     "validation_pauses": IN_BURSTS,
 }
 """The others to which idle time is lost starve a GPU; those to which busy time is lost, or none,
