@@ -136,7 +136,7 @@ def find(name: str) -> Cause:
     if find_spec("torch") is None:
         raise SentenceError(
             "A practice job is a PyTorch job, and PyTorch is not installed here: "
-            "pip install 'gpuwatch-tui[torch]'"
+            "pip install '.[torch]' in gpuwatch's folder"
         )
     return cause
 

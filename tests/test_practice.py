@@ -78,7 +78,7 @@ def test_without_pytorch_a_sentence_says_how_to_install_it(command: str) -> None
     done = ran("-c", code, *command.split(), "loader_cpu_bound", cwd=ROOT)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "pip install 'gpuwatch-tui[torch]'" in done.stderr
+    assert "pip install '.[torch]' in gpuwatch's folder" in done.stderr
 
 
 # -- jobs that train -------------------------------------------------------------------------------

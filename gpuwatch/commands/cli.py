@@ -5,14 +5,13 @@ no Textual. Exit codes: see ``printing``.
 """
 
 import gc
-import inspect
 import os
 import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 from click.core import ParameterSource
@@ -40,12 +39,46 @@ from gpuwatch.commands.watching import check_open_files
 from gpuwatch.core import memory_trim
 from gpuwatch.core.text import SentenceError, clean
 
-_COMMANDS = {
-    **{name: name for name in ("diagnose", "doctor", "exporter", "explain", "export", "record")},
-    **{name: name for name in ("replay", "report", "run", "status", "stream", "tune", "watch")},
-    **{"compare": "report", "demo-job": "demo_job"},
+GROUPS = {
+    "Watch": {
+        "run": "Start a job and watch it: run -- python train.py",
+        "status": "Print the current state: a table, JSON or CSV",
+        "doctor": "Check the driver, every reading and the terminal",
+    },
+    "Why a GPU sits idle": {
+        "diagnose": "Watch for 30 s, or read FILE, and name the cause",
+        "explain": "Print what a rule of the diagnosis checks",
+        "tune": "Measure a DataLoader with other settings",
+        "demo-job": "Practise on a real job with a fault",
+    },
+    "Record and look back": {
+        "record": "Record this machine into FILE",
+        "replay": "Play a recording in the dashboard",
+        "report": "Print the report of a job or recording, or its CSV",
+        "compare": "Compare two recordings or reports",
+    },
+    "Serve": {
+        "watch": "Report findings to a log, a command, a webhook",
+        "exporter": "Serve metrics and findings to Prometheus",
+        "stream": "Print a JSON line for each reading",
+    },
 }
-"""The file of each command."""
+"""The commands as the help lists them, each with a line that 80 columns hold."""
+_FILES = {"compare": "report", "demo-job": "demo_job"}
+"""The file of a command that is not named like it."""
+_COMMANDS = frozenset(name for group in GROUPS.values() for name in group)
+_GONE = {
+    "export": "gpuwatch export is now a part of report: gpuwatch report FILE --csv OUT",
+    "merge": "gpuwatch merge is gone: name several files, as in gpuwatch report A B",
+    "stacks": "gpuwatch stacks is now gpuwatch diagnose --stacks",
+}
+"""Commands of earlier versions, and what to write instead."""
+_EXAMPLES = (
+    ("gpuwatch", "the dashboard; --demo simulates a machine"),
+    ("gpuwatch --pid 4242", "only the job of this process"),
+    ("gpuwatch diagnose", "why the GPUs idle, in 30 seconds"),
+    ("gpuwatch report run.jsonl.zst", "what happened in a recording"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -108,17 +141,6 @@ def _discard_output() -> None:
         return
 
 
-def _help(command: str) -> str:
-    """Return the docstring of a command that is not imported."""
-    spec = find_spec(f"gpuwatch.commands.{_COMMANDS[command]}")
-    assert spec is not None
-    # An ``InspectLoader``, whose import would take 10 ms of every start.
-    loader: Any = spec.loader
-    source = loader.get_source(spec.name) or ""
-    begins = f"def {command.replace('-', '_')}_command("
-    return inspect.cleandoc(source.partition(begins)[2].partition('"""')[2].partition('"""')[0])
-
-
 _ELSEWHERE = ("status", "stream", "diagnose", "doctor", "record", "report")
 """Commands that can be run on another machine."""
 
@@ -139,6 +161,15 @@ def _elsewhere(name: str) -> click.Command:
     return command
 
 
+def _unknown(name: str) -> str:
+    """Return the sentence for a command that there is not."""
+    if name in _GONE:
+        return f"{_GONE[name]}."
+    near = get_close_matches(name, _COMMANDS, 1, 0.6)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"There is no command {clean(name, 60)!r}: {hint}gpuwatch --help lists the commands."
+
+
 class _Commands(click.Group):
     """Imports a command when it is asked for: the dashboard needs none."""
 
@@ -150,26 +181,30 @@ class _Commands(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"gpuwatch.commands.{_COMMANDS[cmd_name]}")
+        module = import_module(f"gpuwatch.commands.{_FILES.get(cmd_name, cmd_name)}")
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(_unknown(args[0]))
         name, command, rest = super().resolve_command(ctx, args)
         if name in _ELSEWHERE and any(re.match("--host(=|$)", one) for one in rest):
             return name, _elsewhere(name), rest
         return name, command, rest
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List them by the text of their files: importing them all would take half of the time."""
-        commands = [click.Command(name, help=_help(name)) for name in self.list_commands(ctx)]
-        limit = formatter.width - 6 - max(map(len, _COMMANDS))
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [(one.name or "", one.get_short_help_str(limit)) for one in commands]
-            )
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what most people look for first: examples and commands, then the options."""
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        with formatter.section("Examples"):
+            formatter.write_dl(_EXAMPLES)
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:10}", says) for name, says in commands.items()])
+        click.Command.format_options(self, ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -187,16 +222,12 @@ class _Commands(click.Group):
 @watched_options()
 @look_options()
 @remote_options(" After status, stream, diagnose, doctor, record or report: run the command there.")
-@click.option("-u", "--user", metavar="USER", help="Only processes of USER (ada,bob: of both).")
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(
-    context: click.Context, watched: Watched, look: Look, remote: Remote, user: str | None
-) -> int:
+def cli(context: click.Context, watched: Watched, look: Look, remote: Remote) -> int:
     """Watch GPUs, CPUs and processes live, and see why a GPU sits idle.
 
-    Without a command the dashboard opens, with --pid on one job. For scripts there are status and
-    stream.
+    Without a command the dashboard opens, with --pid on one job.
     """
     check_open_files()
     if context.invoked_subcommand is not None:
@@ -233,7 +264,7 @@ def cli(
         sampler,
         **look.checked().options(),
         attached=source.options.attached,
-        filter_text="" if user is None else f"user:{user}",
+        filter_text=f"user:{','.join(watched.users)}" if watched.users else "",
         message=" ".join(notes) or None,
     )
 

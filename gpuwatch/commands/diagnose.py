@@ -18,6 +18,7 @@ from gpuwatch.commands.options import (
     Duration,
     Watched,
     option_demo,
+    option_gpu,
     option_json,
     option_pid,
     option_price,
@@ -50,6 +51,10 @@ FOR_SECONDS = 30.0
 FOR_MOST_SECONDS = 24 * 3600.0
 STACKS_SECONDS = 10
 _PROGRESS_SECONDS = 0.5
+_COUNTS_OF_LOGS = (
+    "--gpus counts the GPUs of a log: give its file too. -g 0,2 watches only these GPUs, and "
+    "--demo starved:8 simulates eight."
+)
 
 
 @click.command("diagnose")
@@ -66,12 +71,15 @@ _PROGRESS_SECONDS = 0.5
     "--stacks", is_flag=True, help="Also sample the Python stacks of its ranks (with py-spy)."
 )
 @log_options(
-    "Number of GPUs in the simulated machine, or in a log that does not tell them apart.",
-    "Interval between readings, also in a log without times.  [default: 1s]",
+    interval="Interval between readings, also in a log without times.  [default: 1s]",
 )
 @option_rediagnose()
 @option_price()
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Also say what was ruled out, and what lacked data."
+)
 @option_demo("Diagnose")
+@option_gpu(among_logs=True)
 def diagnose_command(
     files: tuple[str, ...],
     pid: int | None,
@@ -81,7 +89,9 @@ def diagnose_command(
     facts: LogFacts,
     rediagnose: bool,
     price: float | None,
+    verbose: bool,
     demo: str | None,
+    only: tuple[str, ...],
 ) -> int:
     """Say why a GPU sits idle: watch this machine, or read FILE.
 
@@ -89,11 +99,9 @@ def diagnose_command(
     DCGM, gpustat, Prometheus, W&B, CSV; gzip or zstd too; - is standard input. The exit code is 0
     if nothing is wrong, 1 if something was found, 2 for bad input, 3 if no diagnosis is possible.
     Recordings of several hosts, made at the same time, are diagnosed as one. Ctrl-C shows what is
-    known so far.
+    known so far. What is found comes first, the verdict is the last line.
     """
-    _refuse(
-        files, demo, seconds=seconds, stacks=stacks, columns=facts.columns, rediagnose=rediagnose
-    )
+    _refuse(files, demo, facts, only, seconds=seconds, stacks=stacks, rediagnose=rediagnose)
     out = open_output()
 
     from gpuwatch.outputs.diagnosis import at_price, diagnosis_json, diagnosis_page, of_file
@@ -104,7 +112,7 @@ def diagnose_command(
             read = read_report(files, Cut(pid=pid), options, partly=True, rediagnose=rediagnose)
             report: DiagnosisReport | None = of_file(read)
         else:
-            watched = Watched(False, facts.gpus, demo, pid, facts.interval_seconds or 1.0)
+            watched = Watched(False, demo, pid, facts.interval_seconds or 1.0, only)
             report = _watch(watched, seconds or FOR_SECONDS, stacks)
     if report is None:
         return EXIT_INTERRUPTED
@@ -112,7 +120,13 @@ def diagnose_command(
     for note in () if report.report.source is None else report.report.source.notes:
         complain(note)
     look = drawing(out)
-    page = diagnosis_page(report, width=look.width, colour=look.colour, ascii_only=not look.unicode)
+    page = diagnosis_page(
+        report,
+        width=look.width,
+        colour=look.colour,
+        ascii_only=not look.unicode,
+        verbose=verbose,
+    )
     print_text(diagnosis_json(report) if as_json else page, out)
     return exit_code(report)
 
@@ -126,14 +140,20 @@ def exit_code(report: DiagnosisReport) -> int:
 def _refuse(
     files: Sequence[str],
     demo: str | None,
+    facts: LogFacts,
+    only: Sequence[str],
     *,
     seconds: float | None,
     stacks: bool,
-    columns: str | None,
     rediagnose: bool,
 ) -> None:
     for wrong, why in (
-        (not files and columns, "--columns names the columns of a log: give its file too."),
+        (not files and facts.columns, "--columns names the columns of a log: give its file too."),
+        (
+            not files and facts.gpus is not None,
+            _COUNTS_OF_LOGS,
+        ),
+        (files and only, "-g chooses GPUs of a machine: a file is read as a whole."),
         (not files and rediagnose, "--rediagnose is for a recording: give its file too."),
         (not files and stacks and demo, "A simulated machine has no stacks to sample."),
         (files and demo is not None, "Choose either a file or --demo."),

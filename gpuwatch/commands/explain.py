@@ -55,8 +55,9 @@ def find_rule(name: str, rules: Sequence[Rule]) -> Rule:
 
     wanted = name.strip().lower().replace("-", "_")
     names = {rule.name: rule for rule in rules}
-    if wanted in names:
-        return names[wanted]
+    titled = {rule.title.lower(): rule for rule in rules}
+    if (found := names.get(wanted) or titled.get(name.strip().lower())) is not None:
+        return found
     near = get_close_matches(wanted, names, _NAMES_SHOWN)
     near += [name for name in names if len(wanted) > 2 and wanted in name and name not in near]
     hint = f"did you mean {' or '.join(near[:_NAMES_SHOWN])}? " if near else ""

@@ -1,14 +1,15 @@
-"""``gpuwatch export``: the snapshots of a recording as CSV."""
+"""``gpuwatch report --csv``: the snapshots of a recording as CSV."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from gpuwatch.commands.options import Decorator, grouped
 from gpuwatch.commands.printing import complain, refuse_overwriting, text_file
-from gpuwatch.commands.reading import Cut, LogFacts, cut_options, log_options, part, progress
+from gpuwatch.commands.reading import Cut, LogFacts, part, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,36 +21,41 @@ if TYPE_CHECKING:
     Table = tuple[str, Sequence[str], Rows]
 
 
-@click.command("export")
-@click.argument("file", metavar="FILE")
-@click.option("--csv", "readings", metavar="OUT", help="One row per GPU and reading.")
-@click.option("--processes", metavar="OUT", help="One row per process and reading.")
-@click.option("--host", metavar="OUT", help="One row per reading: CPU, memory, disk, network.")
-@cut_options()
-@log_options()
-def export_command(
-    file: str,
-    readings: str | None,
-    processes: str | None,
-    host: str | None,
-    cut: Cut,
-    facts: LogFacts,
-) -> int:
-    """Write a recording as CSV, for pandas and spreadsheets.
+class CsvFiles(NamedTuple):
+    """Where the tables of ``gpuwatch report --csv`` go."""
 
-    FILE is a recording, a log as diagnose takes it, or - for standard input. OUT may
-    be - for standard output, and is gzip if it ends in .gz. Times are in UTC; units are in the
-    column names; missing readings are empty. Text that a spreadsheet would take for a formula
-    starts with an apostrophe.
-    """
+    csv: str | None
+    csv_processes: str | None
+    csv_host: str | None
+
+
+def csv_options() -> Decorator:
+    """Add the options that write CSV, as the argument ``csv``."""
+    return grouped(
+        "csv",
+        CsvFiles,
+        click.option("--csv", metavar="OUT", help="Write CSV: a row per GPU and reading."),
+        click.option(
+            "--csv-processes", metavar="OUT", help="Write CSV: a row per process and reading."
+        ),
+        click.option(
+            "--csv-host",
+            metavar="OUT",
+            help="Write CSV: a row per reading of CPU, memory, disk, network.",
+        ),
+    )
+
+
+def write_csv(file: str, csv: CsvFiles, cut: Cut, facts: LogFacts) -> int:
+    """Write the readings of a recording or log. Raises ``click.UsageError``."""
     from gpuwatch.outputs import export
 
     tables: list[Table] = [
         (path, columns, rows)
         for path, columns, rows in (
-            (readings, export.GPU_COLUMNS, export.gpu_rows),
-            (processes, export.PROCESS_COLUMNS, export.process_rows),
-            (host, export.HOST_COLUMNS, export.host_rows),
+            (csv.csv, export.GPU_COLUMNS, export.gpu_rows),
+            (csv.csv_processes, export.PROCESS_COLUMNS, export.process_rows),
+            (csv.csv_host, export.HOST_COLUMNS, export.host_rows),
         )
         if path is not None
     ]
@@ -63,10 +69,6 @@ def export_command(
 
 
 def _refuse(file: str, paths: Sequence[str]) -> None:
-    if not paths:
-        raise click.UsageError(
-            "Say what to write: --csv OUT, --processes OUT or --host OUT (- is standard output)."
-        )
     if len(set(paths)) < len(paths):
         raise click.UsageError("Two tables cannot go to the same place.")
     for path in paths:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.commands.options import Watched, option_demo, option_gpus, option_interval
+from gpuwatch.commands.options import Watched, option_demo, option_gpu, option_interval
 from gpuwatch.commands.printing import complain, print_text
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
 from gpuwatch.core import memory_trim
@@ -67,7 +67,7 @@ def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
 )
 @option_interval(0.5, help_text="How often GPUs are read, 0.5s to 1h.")
 @option_demo()
-@option_gpus("Number of GPUs in the simulated machine.  [default: 1]")
+@option_gpu()
 def exporter_command(
     listen: tuple[str, int],
     web_config: Path | None,
@@ -77,13 +77,13 @@ def exporter_command(
     printed: str | None,
     interval_seconds: float,
     demo: str | None,
-    gpus: int | None,
+    only: tuple[str, ...],
 ) -> None:
     """Serve metrics and findings to Prometheus, or to an OpenTelemetry collector that scrapes.
 
-    Needs an extra: pip install 'gpuwatch-tui[prometheus]'. GPUs are read at their own interval; a
-    scrape gets the latest readings. The busy minimum and maximum cover the time since the same
-    address last scraped, or ?window=SECONDS. See docs/exporter.md.
+    Needs an extra: pip install '.[prometheus]' in gpuwatch's folder. GPUs are read at their own
+    interval; a scrape gets the latest readings. The busy minimum and maximum cover the time since
+    the same address last scraped, or ?window=SECONDS. See docs/exporter.md.
     """
     if printed is not None:
         import gpuwatch.outputs.exporter as folder
@@ -97,8 +97,8 @@ def exporter_command(
 
         web = WebConfig(web_config)
     except ImportError as error:
-        needs = "gpuwatch exporter needs packages that are not installed: pip install "
-        raise SentenceError(f"{needs}'gpuwatch-tui[prometheus]'") from error
+        needs = "gpuwatch exporter needs packages that are not installed: in its folder, "
+        raise SentenceError(f"{needs}pip install '.[prometheus]'") from error
 
     import asyncio
     from threading import Thread
@@ -107,7 +107,7 @@ def exporter_command(
     from gpuwatch.diagnosis.engine import Engine
     from gpuwatch.sources.kernel_log import KernelLog
 
-    source, _ = Watched(False, gpus, demo, None, interval_seconds).open()
+    source, _ = Watched(False, demo, None, interval_seconds, only).open()
     sampler, engine = Sampler(source, interval_seconds), Engine()
 
     def age() -> tuple[float | None, bool]:

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
-GPUS_MAX = 64
 INTERVAL_LEAST_SECONDS, INTERVAL_MOST_SECONDS = 0.1, 3600.0
 """The bounds of the sampler, which is not imported here: it brings asyncio."""
-_OF_THIS_MACHINE = ("demo", "gpus", "pid", "only", "all_processes", "user")
+_OF_THIS_MACHINE = ("demo", "pid", "only", "all_processes", "users")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GPU_NAME = re.compile(r"\d{1,3}(\.\d{1,3})?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}", re.ASCII)
 
@@ -145,8 +144,63 @@ def option_pid(help_text: str = "Watch only the job of this process") -> Decorat
     return click.option("--pid", type=Pid(), help=f"{help_text} (any of its processes).")
 
 
-def option_gpus(help_text: str = "Number of GPUs in the simulated machine.") -> Decorator:
-    return click.option("--gpus", type=click.IntRange(0, GPUS_MAX), help=help_text)
+def _gone(_context: object, option: click.Parameter, value: object) -> None:
+    if value is None:
+        return
+    assert isinstance(option, click.Option)
+    raise click.UsageError(option.help or "")
+
+
+def option_gone(name: str, says: str) -> Decorator:
+    """Add an option of earlier versions, which ends with one sentence: what to write instead."""
+    own = f"gone_{name.strip('-')}"
+    return click.option(name, own, hidden=True, expose_value=False, callback=_gone, help=says)
+
+
+def option_gpu(*, among_logs: bool = False) -> Decorator:
+    """Add ``-g``, as the argument ``only``, and say what came in the place of its older names.
+    ``among_logs``: the command has a ``--gpus`` of its own, for logs."""
+
+    def add(command: Command) -> Command:
+        count = option_gone(
+            "--gpus",
+            "--gpus is not an option here: -g 0,2 shows only these GPUs, and --demo starved:8 "
+            "simulates eight.",
+        )
+        options: list[Decorator] = [
+            *[count] * (not among_logs),
+            option_gone("--only", "--only is now --gpu (-g): -g 0,2 shows only these GPUs."),
+            click.option(
+                "-g",
+                "--gpu",
+                "only",
+                callback=_gpu_names,
+                metavar="LIST",
+                help="Only these GPUs: 0,2 as nvidia-smi numbers them, or how their uuids begin "
+                "(cuda: those in CUDA_VISIBLE_DEVICES).",
+            ),
+        ]
+        for option in options:
+            command = option(command)
+        return command
+
+    return add
+
+
+def _user_names(_context: object, _option: object, value: str | None) -> tuple[str, ...]:
+    return () if value is None else tuple([one.strip() for one in value.split(",") if one.strip()])
+
+
+def option_user() -> Decorator:
+    """Add ``-u``, as the argument ``users``."""
+    return click.option(
+        "-u",
+        "--user",
+        "users",
+        callback=_user_names,
+        metavar="USER",
+        help="Only processes of USER (ada,bob: of both).",
+    )
 
 
 def _scenarios(_context: object, _parameter: object, begun: str) -> list[str]:
@@ -160,9 +214,10 @@ def option_demo(doing: str = "Watch") -> Decorator:
         "--demo",
         is_flag=False,
         flag_value="starved",
-        metavar="[SCENARIO]",
+        metavar="[SCENARIO[:GPUS]]",
         shell_complete=_scenarios,
-        help=f"{doing} a simulated machine instead of this one (list: name them).",
+        help=f"{doing} a simulated machine instead of this one: starved:8 has eight GPUs (list: "
+        "names the scenarios).",
     )
 
 
@@ -209,11 +264,11 @@ class Watched(NamedTuple):
     """The machine that is watched, this one or a simulated one, and one job of it or all."""
 
     all_processes: bool = False
-    gpus: int | None = None
     demo: str | None = None
     pid: int | None = None
     interval_seconds: float = 1.0
     only: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
     slurm_job: str | None = None
     """The only job, which need not have begun."""
 
@@ -222,9 +277,7 @@ class Watched(NamedTuple):
         ``clock``: of a simulated one. Raises ``click.UsageError``."""
         from gpuwatch.commands import watching
 
-        source = watching.make_source(
-            self.demo, self.gpus, self.all_processes, self.interval_seconds, clock
-        )
+        source = watching.make_source(self.demo, self.all_processes, self.interval_seconds, clock)
         source.options.only_gpus, source.options.slurm_job = self.only, self.slurm_job
         return source, () if self.pid is None else watching.attach_to(source, self.pid)
 
@@ -251,18 +304,10 @@ class Watched(NamedTuple):
 
 def watched_options(*, interval: bool = True, processes: bool = True) -> Decorator:
     """Add the options that say what is watched, as the argument ``watched``."""
-    simulated = option_gpus("Number of GPUs in the simulated machine.  [default: 1]")
     help_text = "Show all processes, not only those related to GPUs."
     every = click.option("-a", "--all", "all_processes", is_flag=True, help=help_text)
-    only = click.option(
-        "-g",
-        "--only",
-        callback=_gpu_names,
-        metavar="LIST",
-        help="Only these GPUs: 0,2 as nvidia-smi numbers them, or how their uuids begin (cuda: "
-        "those in CUDA_VISIBLE_DEVICES).",
-    )
-    options: list[Decorator] = [option_demo(), simulated, only, *[every] * processes, option_pid()]
+    options: list[Decorator] = [option_demo(), option_gpu(), option_pid()]
+    options += [every, option_user()] * processes
     return grouped("watched", Watched, *[option_interval()] * interval, *options)
 
 

@@ -15,12 +15,11 @@ import click
 from gpuwatch.commands.options import (
     Decorator,
     grouped,
-    option_gpus,
     option_interval,
     option_pid,
 )
 from gpuwatch.commands.printing import EXIT_INTERRUPTED, STANDARD_STREAM, StatusLine
-from gpuwatch.commands.watching import terminated_as_interrupted
+from gpuwatch.commands.watching import GPUS_MAX, terminated_as_interrupted
 from gpuwatch.core.text import SentenceError, clean
 
 if TYPE_CHECKING:
@@ -135,7 +134,6 @@ class LogFacts(NamedTuple):
 
 
 def log_options(
-    gpus: str = "Number of GPUs in a log that does not tell them apart.",
     interval: str = "Interval between readings in a log without times.  [default: 1s]",
 ) -> Decorator:
     """``--columns``, ``--gpus`` and ``--interval``, as the argument ``facts``."""
@@ -145,7 +143,11 @@ def log_options(
         LogFacts,
         option_interval(LOG_INTERVAL_LEAST_SECONDS, default=None, help_text=interval),
         click.option("--columns", metavar="NAMES", help=help_text),
-        option_gpus(gpus),
+        click.option(
+            "--gpus",
+            type=click.IntRange(0, GPUS_MAX),
+            help="Number of GPUs in a log that does not tell them apart.",
+        ),
     )
 
 

@@ -32,7 +32,7 @@ from gpuwatch.commands.printing import (
     print_text,
     shown,
 )
-from gpuwatch.commands.watching import EARLY_BY_SECONDS, watch
+from gpuwatch.commands.watching import EARLY_BY_SECONDS, of_users, watch
 from gpuwatch.core import units
 from gpuwatch.core.text import SentenceError, clean
 
@@ -92,7 +92,7 @@ class Request:
     "--slurm-job",
     callback=_job_number,
     metavar="JOBID",
-    help="Only this Slurm job: its processes, and the GPUs that it uses or that --only names.",
+    help="Only this Slurm job: its processes, and the GPUs that it uses or that --gpu names.",
 )
 @click.option("--detach", is_flag=True, help="Run in the background, also without a terminal.")
 @click.option("--stop", metavar="FILE", help="Stop the recording to FILE.")
@@ -157,7 +157,7 @@ def recorded(
     )
     recorder = BackgroundRecorder(plain)
     ready()
-    progress = _Progress(recorder, request.seconds)
+    progress = _Progress(recorder, request.seconds, watched.users)
     try:
         # Before the signal has its handler.
         with contextlib.suppress(KeyboardInterrupt):
@@ -188,16 +188,18 @@ async def _recorded(request: Request, source: Source, progress: _Progress) -> No
 
 
 class _Progress:
-    def __init__(self, recorder: BackgroundRecorder, limit: float | None) -> None:
+    def __init__(
+        self, recorder: BackgroundRecorder, limit: float | None, users: tuple[str, ...]
+    ) -> None:
         self.line = StatusLine(_STATUS_SECONDS - EARLY_BY_SECONDS)
         self.seconds = 0.0
-        self._limit = limit
+        self._limit, self._users = limit, users
         self._recorder = recorder
         self._troubled = False
         self._noticed: str | None = None
 
     def take(self, snapshot: Snapshot, passed: float) -> None:
-        self._recorder.push(snapshot)
+        self._recorder.push(of_users(snapshot, self._users))
         if self._recorder.error is not None:
             raise self._recorder.error
         self.seconds = passed

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from gpuwatch.commands.options import Decorator, grouped, option_ascii, option_json, option_price
+from gpuwatch.commands.export import CsvFiles, csv_options, write_csv
+from gpuwatch.commands.options import (
+    Decorator,
+    grouped,
+    option_ascii,
+    option_json,
+    option_price,
+)
 from gpuwatch.commands.printing import (
     STANDARD_STREAM,
     complain,
@@ -87,6 +94,7 @@ def _form_options(what: str) -> Decorator:
 @log_options()
 @option_rediagnose()
 @option_price()
+@csv_options()
 @_form_options("the report")
 def report_command(
     references: tuple[str, ...],
@@ -95,9 +103,10 @@ def report_command(
     facts: LogFacts,
     rediagnose: bool,
     price: float | None,
+    csv: CsvFiles,
     form: Form,
 ) -> int:
-    """Print the report of a job that was watched, or of a recording.
+    """Print the report of a job that was watched, or of a recording; or write its readings as CSV.
 
     Without an argument, it is the last job's. Reports are numbered from 1, the newest; a larger
     number is a PID. A job is compared with its previous run: the same command of the same user in
@@ -108,13 +117,25 @@ def report_command(
     or part of it (--pid, --from, --to). Times are local; a time of day is the first one after the
     start of the recording. Recordings of several hosts, made at the same time, are one report: a
     job that ran on several of them is one job, diagnosed as a whole.
+
+    With --csv, --csv-processes or --csv-host the readings of FILE are written for pandas and
+    spreadsheets instead. OUT may be - for standard output, and is gzip if it ends in .gz. Times are
+    in UTC; units are in the column names; missing readings are empty. Text that a spreadsheet would
+    take for a formula starts with an apostrophe.
     """
     form.check(*references)
+    if csv != CsvFiles(None, None, None):
+        if len(references) != 1 or not is_recording(references[0]):
+            raise click.UsageError("Name one recording or log to write as CSV.")
+        if form.html is not None or form.as_json:
+            raise click.UsageError("Choose one of CSV, --html and --json.")
+        return write_csv(references[0], csv, cut, facts)
     other = next((one for one in references if not is_recording(one)), None)
     recorded = bool(references) and other is None
     if len(references) > 1 and other is not None:
         raise click.UsageError(
-            f"{shown(other)} is no recording: name one report, or the recordings of several hosts."
+            f"{shown(other)} is no recording: name one report, or the recordings of several "
+            f"hosts. gpuwatch compare {' '.join(map(shown, references[:2]))} compares two reports."
         )
     for option, value in (
         *(("--pid", cut.pid), ("--from", cut.begin), ("--to", cut.end)),

@@ -298,7 +298,7 @@ class JobWatch:
         from gpuwatch.outputs.report.accumulator import EVALUATE_SECONDS
         from gpuwatch.outputs.report.recorder import JobRecorder
 
-        source = make_source(None, None, False, self._interval_seconds)
+        source = make_source(None, False, self._interval_seconds)
         source.options.attached = self._key
         source.options.interval_seconds = self._interval_seconds
         self._recorder = JobRecorder(self._key, command=self._command)
@@ -377,7 +377,7 @@ def _start_shown(command: Sequence[str], start: Start, chosen: Path | None) -> R
 
 def _show(job: RunningJob, options: RunOptions) -> int:
     """Show the dashboard until it is left; its exit code."""
-    source = make_source(None, None, False, options.interval_seconds)
+    source = make_source(None, False, options.interval_seconds)
 
     from gpuwatch.core.sampler import Sampler
 

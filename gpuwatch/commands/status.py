@@ -15,7 +15,7 @@ from gpuwatch.commands.printing import (
     open_output,
     print_text,
 )
-from gpuwatch.commands.watching import attached_only
+from gpuwatch.commands.watching import attached_only, of_users
 
 
 @click.command("status")
@@ -41,6 +41,7 @@ def status_command(watched: Watched, as_json: bool, as_csv: bool, quick: bool) -
         snapshot = attached_only(snapshot, watched.pid)
         for note in notes:
             complain(note)
+    snapshot = of_users(snapshot, watched.users)
     if as_json:
         from gpuwatch.core.codec import status_text
 

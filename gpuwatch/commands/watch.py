@@ -24,7 +24,13 @@ import click
 from gpuwatch import __version__
 from gpuwatch.commands.diagnose import problem_of
 from gpuwatch.commands.explain import find_rule, rules_begun
-from gpuwatch.commands.options import Duration, option_json, remote_options, watched_options
+from gpuwatch.commands.options import (
+    Duration,
+    option_gone,
+    option_json,
+    remote_options,
+    watched_options,
+)
 from gpuwatch.commands.printing import complain, open_output, print_text
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
 from gpuwatch.core import memory_trim, units
@@ -51,8 +57,9 @@ _RULES: dict[str, Any] = {"multiple": True, "metavar": "RULE", "shell_complete":
 
 
 @click.command("watch")
+@option_gone("--for", "How long a finding must hold to be raised is now --held: --held 5m.")
 @click.option(
-    *("--for", "seconds"),
+    *("--held", "seconds"),
     type=Duration(0.0, FOR_MOST_SECONDS),
     default="1m",
     show_default=True,

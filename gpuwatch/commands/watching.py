@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
     from gpuwatch.core.sampler import Sampler
     from gpuwatch.core.source import Clock, JobReader, Source
+GPUS_MAX = 64
+"""GPUs of a simulated machine, or that a log is said to have."""
 OPEN_FILES_LEAST = 64
 """The dashboard has 18 open without a GPU; a driver opens some for each."""
 DRIVER_SECONDS = 5.0
@@ -27,7 +29,6 @@ EARLY_BY_SECONDS = 0.05
 
 def make_source(
     demo: str | None,
-    gpus: int | None,
     all_processes: bool,
     interval_seconds: float = 1.0,
     clock: Clock | None = None,
@@ -37,8 +38,6 @@ def make_source(
 
     options = ReadOptions(interval_seconds=interval_seconds, all_processes=all_processes)
     if demo is None:
-        if gpus is not None:
-            raise click.UsageError("--gpus sets the size of the simulated machine: add --demo.")
         from gpuwatch.sources.local import LocalSource
 
         def jobs() -> JobReader:
@@ -54,6 +53,12 @@ def make_source(
         width = max(map(len, SCENARIOS))
         click.echo("\n".join([f"{name:{width}}  {text}" for name, text in SCENARIOS.items()]))
         click.get_current_context().exit()
+    demo, separator, size = demo.partition(":")
+    if separator and not (size.isascii() and size.isdigit() and int(size) <= GPUS_MAX):
+        raise click.UsageError(
+            f"{clean(size, 20)!r} is no number of GPUs: write --demo starved:8 (at most "
+            f"{GPUS_MAX})."
+        )
     if demo not in SCENARIOS:
         from difflib import get_close_matches
 
@@ -65,7 +70,7 @@ def make_source(
         if known:
             hint = f"the command goes first: gpuwatch {demo} --demo"
         raise click.UsageError(f"There is no scenario {clean(demo, 60)!r}: {hint}.")
-    return SimulatedSource(demo, 1 if gpus is None else gpus, clock=clock, options=options)
+    return SimulatedSource(demo, int(size or 1), clock=clock, options=options)
 
 
 def attach_to(source: Source, pid: int) -> tuple[str, ...]:
@@ -90,13 +95,24 @@ def attach_to(source: Source, pid: int) -> tuple[str, ...]:
 
 def uses_gpu(pid: int) -> bool:
     """Check whether the driver lists a process on a GPU now; waits for the driver for a while."""
-    source = make_source(None, None, all_processes=False)
+    source = make_source(None, all_processes=False)
     source.options.driver_wait_seconds = DRIVER_SECONDS
     source.open()
     try:
         return any(one.pid == pid and one.gpu_uuid for one in source.read().processes)
     finally:
         source.close()
+
+
+def of_users(snapshot: Snapshot, users: tuple[str, ...]) -> Snapshot:
+    """Cut the processes of a snapshot down to those of ``users``; of all without any."""
+    if not users:
+        return snapshot
+    from dataclasses import replace
+
+    processes = tuple([one for one in snapshot.processes if one.user in users])
+    jobs = tuple([one for one in snapshot.jobs if one.user in users])
+    return replace(snapshot, processes=processes, jobs=jobs)
 
 
 def attached_only(snapshot: Snapshot, pid: int) -> Snapshot:

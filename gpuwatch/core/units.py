@@ -100,12 +100,12 @@ def watts(value: float | None) -> str:
 
 
 def energy(joules: float | None) -> str:
-    """``360J``, ``38.2Wh``, ``1.24kWh``."""
+    """``0.10Wh``, ``38.2Wh``, ``1.24kWh``: one unit for all, so that two can be compared."""
     if joules is None:
         return UNKNOWN
     hours = joules / 3600
     if hours < 0.995:
-        return f"{joules:.0f}J"
+        return f"{hours:.2f}Wh"
     # 999.5 would round to "1000Wh".
     if hours >= 999.5:
         return f"{hours / 1000:.2f}kWh"

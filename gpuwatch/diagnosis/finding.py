@@ -110,6 +110,10 @@ class Advice:
         return f"{self.setting} {self.present} -> {self.wanted}"
 
 
+ALSO_SEEN = "also seen: "
+"""How the reason of a rule begins that fired on a symptom of the cause."""
+
+
 @dataclass(frozen=True, slots=True)
 class RuledOut:
     """A rule that fired, or could have been thought of, and is not the cause here."""

@@ -116,29 +116,41 @@ def diagnosis_json(diagnosis: DiagnosisReport) -> str:
 
 
 def diagnosis_page(
-    report: DiagnosisReport, *, width: int = 80, colour: bool = False, ascii_only: bool = False
+    report: DiagnosisReport,
+    *,
+    width: int = 80,
+    colour: bool = False,
+    ascii_only: bool = False,
+    verbose: bool = False,
 ) -> str:
-    """The verdict, then each finding with its evidence, in lines of at most ``width`` cells."""
+    """Each finding with its evidence, then the verdict, where a terminal shows it, in lines of at
+    most ``width`` cells; ``verbose``: with what was ruled out and what could not be checked."""
     page = Page(min(max(width, WIDTH_MIN), WIDTH_MAX), colour)
     whole = report.report
-    page.say(report.verdict, style=BOLD)
     page.say(_watched(whole), style=DIM)
     _seen(page, report)
     for group in groups(whole):
         found = group.found()
         what = [one for one in found.what if one.rstrip(".") not in report.verdict]
         gain = "" if found.gain in report.verdict else found.gain
-        write_block(page, found._replace(name="", what=what, gain=gain))
-    if whole.gpus:
+        ruled_out = found.ruled_out if verbose else ()
+        write_block(page, found._replace(name="", what=what, gain=gain, ruled_out=ruled_out))
+    lacking = list(unchecked(whole)) if whole.gpus else []
+    if verbose and lacking:
         page.gap()
-        for sentence in unchecked(whole):
+        for sentence in lacking:
             page.say(sentence)
     if report.stacks:
         page.gap()
         page.say("What the training processes were doing:")
         seen = stacks_page(report.stacks, width=page.width, ascii_only=ascii_only)
         page.lines += seen.splitlines()
-    return "\n".join(page.lines).rstrip("\n")
+    if not verbose and (lacking or any(group.found().ruled_out for group in groups(whole))):
+        page.gap()
+        page.say("--verbose also says what was ruled out, and what lacked data.", style=DIM)
+    page.gap()
+    page.say(report.verdict, style=BOLD)
+    return "\n".join(page.lines).strip("\n")
 
 
 def _watched(report: Report) -> str:

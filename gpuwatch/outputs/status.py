@@ -50,9 +50,10 @@ def status_page(
     attached = next((job for job in snapshot.jobs if job.attached), None)
     labels = {gpu.uuid: units.gpu_label(gpu) for gpu in snapshot.gpus}
     shown = processes_shown
+    absent = _why_no_gpu(snapshot)
     _title(page, snapshot)
     if attached is None:
-        _gpu_table(page, snapshot.gpus, "No GPU to show.")
+        _gpu_table(page, snapshot.gpus, absent or "No GPU to show.")
         _host_facts(page, snapshot.host)
         _job_table(page, snapshot, labels, None if shown is None else JOBS_SHOWN)
         _process_table(page, snapshot, labels, shown)
@@ -65,9 +66,18 @@ def status_page(
         _host_facts(page, snapshot.host)
     page.gap()
     for problem in snapshot.problems:
+        if problem.message == absent:
+            continue
         word, style = _SEVERITIES.get(problem.severity, _SEVERITIES["warning"])
         page.say(f"{word}: {problem.message}", style=style, later="  ")
     return "\n".join(page.lines).rstrip("\n")
+
+
+def _why_no_gpu(snapshot: Snapshot) -> str | None:
+    """Return why there is no GPU to list: to somebody who asks what there is that is the answer,
+    and no error."""
+    said = [one.message for one in snapshot.problems if one.source == "nvml" and not one.target]
+    return said[0] if said and not snapshot.gpus else None
 
 
 def _title(page: Page, snapshot: Snapshot) -> None:

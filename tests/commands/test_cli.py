@@ -65,14 +65,52 @@ def test_scripts_pay_for_no_interface(arguments: tuple[str, ...]) -> None:
         assert imported.isdisjoint({"msgspec", "dataclasses", "json", "asyncio", "psutil"})
 
 
-def test_the_help_says_of_each_command_what_the_command_says(gpuwatch: Gpuwatch) -> None:
-    """Although it imports none of them."""
+def test_the_help_lists_every_command_on_a_whole_line(gpuwatch: Gpuwatch) -> None:
+    """In groups, after four examples, and none is cut off at 80 columns."""
     said = gpuwatch("--help").out
+    assert all(f"{title}:" in said for title in cli.GROUPS)
+    assert "..." not in said.partition("Examples:")[2]
+    assert max(map(len, said.splitlines())) <= 80
     context = click.Context(cli.cli)
     for name in cli.cli.list_commands(context):
-        command = cli.cli.get_command(context, name)
-        assert f"{name} " in said
-        assert command.get_short_help_str(40).removesuffix("...").rstrip() in said
+        assert cli.cli.get_command(context, name) is not None
+        assert f"\n  {name} " in said
+
+
+def test_status_shows_the_processes_and_jobs_of_one_user(gpuwatch: Gpuwatch) -> None:
+    """``-u`` names one user, or several with commas."""
+    everybody = gpuwatch("status", "--demo", "starved:3", "--json").json
+    both = {one["user"] for one in everybody["processes"]}
+    assert {"ada", "grace"} <= both
+    hers = gpuwatch("status", "--demo", "starved:3", "-u", "ada", "--json").json
+    assert {one["user"] for one in hers["processes"]} == {"ada"}
+    assert {one["user"] for one in hers["jobs"]} == {"ada"}
+
+
+@pytest.mark.parametrize("command", ["status", "diagnose"])
+def test_gpus_are_chosen_by_one_option(command: str, gpuwatch: Gpuwatch) -> None:
+    """``-g 1`` leaves out the others, wherever a machine is watched."""
+    found = gpuwatch(command, "--demo", "starved:3", "-g", "1", "--json", code=None).json
+    assert len(found["gpus"]) == 1
+
+
+def test_a_stream_has_the_processes_of_one_user(gpuwatch: Gpuwatch) -> None:
+    """As status has."""
+    said = gpuwatch("stream", "--demo", "starved:3", "--count", "1", "-u", "grace").out
+    assert '"grace"' in said
+    assert '"ada"' not in said
+
+
+def test_status_without_a_driver_is_no_error(gpuwatch: Gpuwatch) -> None:
+    """Why there is no GPU stands where the GPUs would be."""
+    said = gpuwatch("status", "--demo", "no_gpu").out
+    assert "error:" not in said
+    assert "kernel module is not loaded" in said
+
+
+def test_the_version_is_printed(gpuwatch: Gpuwatch) -> None:
+    """By its short option, too."""
+    assert gpuwatch("-V").out == gpuwatch("--version").out
 
 
 def test_status_of_this_machine_is_a_snapshot() -> None:
@@ -89,10 +127,10 @@ def test_status_of_this_machine_is_a_snapshot() -> None:
 def test_status_says_simulated(gpuwatch: Gpuwatch) -> None:
     """The demo is marked as one in the table, in the JSON and in the CSV."""
     assert "SIMULATED" in gpuwatch("status", "--demo").out.splitlines()[0]
-    value = gpuwatch("status", "--demo", "starved", "--gpus", "3", "--json").json
+    value = gpuwatch("status", "--demo", "starved:3", "--json").json
     assert value["simulated"] is True
     assert len(value["gpus"]) == 3
-    text = gpuwatch("status", "--demo", "--gpus", "2", "--csv").out
+    text = gpuwatch("status", "--demo", "starved:2", "--csv").out
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["simulated"] for row in rows] == ["true", "true"]
 
@@ -101,7 +139,7 @@ def test_status_says_simulated(gpuwatch: Gpuwatch) -> None:
 def test_status_without_a_terminal_is_plain(environment: dict[str, str]) -> None:
     """Whatever the environment says about colours; characters that the output's encoding lacks
     are replaced, not an error."""
-    done = program("status", "--demo", "lost", "--gpus", "2", env=os.environ | environment)
+    done = program("status", "--demo", "lost:2", env=os.environ | environment)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
     assert done.stdout.isascii() or "FORCE_COLOR" in environment
@@ -127,7 +165,7 @@ def test_status_on_a_plain_terminal_has_no_escape_codes(environment: dict[str, s
 
 def test_stream_is_a_header_and_snapshots() -> None:
     """As many snapshots as asked for, after a header, each a line the codec reads."""
-    done = program("stream", "--demo", "--gpus", "2", "--count", "3", "--interval", "0.1")
+    done = program("stream", "--demo", "starved:2", "--count", "3", "--interval", "0.1")
     assert done.returncode == 0, done.stderr
     decoder = Decoder()
     header, *read = [decoder.decode(line) for line in done.stdout.splitlines()]
@@ -269,21 +307,29 @@ def test_unknown_theme_lists_the_known() -> None:
     ("arguments", "says"),
     [
         (("--bogus",), "No such option"),
-        (("statsu",), "No such command"),
+        (("statsu",), "did you mean status?"),
         (("status", "--demo", "nope"), "no scenario 'nope': --demo list names"),
         (("status", "--demo", "a\x1b[2Jb"), "no scenario 'a\ufffd"),
         (("--demo", "starvd"), "did you mean starved"),
         (("status", "--json", "--csv"), "one of --json and --csv"),
-        (("status", "--gpus", "2"), "add --demo"),
+        (("status", "--gpus", "2"), "-g 0,2 shows only these GPUs"),
+        (("--gpus", "0,2"), "-g 0,2 shows only these GPUs"),
+        (("diagnose", "--gpus", "2"), "--demo starved:8"),
+        (("exporter", "--gpus", "2"), "--demo starved:8"),
+        (("stream", "--only", "0"), "--only is now --gpu"),
+        (("watch", "--for", "5m"), "--held 5m"),
+        (("export", "x", "--csv", "-"), "gpuwatch report FILE --csv OUT"),
+        (("dignose",), "did you mean diagnose?"),
+        (("foo",), "gpuwatch --help lists the commands"),
         (("status", "--demo", "-g", "0,x"), "'0,x' names no GPUs"),
-        (("status", "--demo", "--gpus", "-1"), "-1"),
+        (("status", "--demo", "starved:-1"), "no number of GPUs"),
         (("stream", "--interval", "0"), "0.1 seconds and 1 hour"),
         (("stream", "--interval", "nan"), "is not a time"),
         (("stream", "--interval", "soon"), "soon"),
         (("stream", "--count", "0"), "0"),
         (("--interval", "2", "stream"), "gpuwatch stream --interval"),
         (("--theme", "dark", "status"), "--theme is for the dashboard"),
-        (("--gpus", "2", "--demo", "status"), "gpuwatch status --demo"),
+        (("--demo", "status"), "gpuwatch status --demo"),
     ],
 )
 def test_bad_request_is_one_sentence(

@@ -49,3 +49,9 @@ def test_documentation_is_wrapped_and_loses_no_word(width: int) -> None:
         if width >= 80:
             assert kept == [rule.name, *rule.documentation.split()]
     assert max(map(cell_width, rule_list(RULES, width).splitlines())) <= width
+
+
+def test_a_rule_is_found_by_the_name_of_its_cause(gpuwatch: Gpuwatch) -> None:
+    """As the screens and reports have it."""
+    by_cause = gpuwatch("explain", "Loader is CPU-bound").out
+    assert by_cause == gpuwatch("explain", "loader_cpu_bound").out

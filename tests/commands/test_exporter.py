@@ -83,7 +83,7 @@ def test_a_missing_extra_is_named(gpuwatch: Gpuwatch, monkeypatch: pytest.Monkey
     """With the command that installs it; the files are printed without."""
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "gpuwatch.outputs.exporter.metrics", raising=False)
-    assert "pip install 'gpuwatch-tui[prometheus]'" in gpuwatch("exporter", code=2).err
+    assert "pip install '.[prometheus]'" in gpuwatch("exporter", code=2).err
     assert gpuwatch("exporter", "--print", "alerts.yml").out == (FILES / "alerts.yml").read_text()
 
 
@@ -158,7 +158,7 @@ class Servers(ExitStack):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder
-        demos = [("--demo", name, "--gpus", "2") for name in ("starved", "lost")]
+        demos = [("--demo", f"{name}:2") for name in ("starved", "lost")]
         self.machines = [self.enter_context(exporter(folder, *one)).split("/")[2] for one in demos]
         targets = [{"targets": self.machines}]
         self.scraping = {

@@ -271,7 +271,7 @@ def test_a_tool_that_hangs_or_fails_is_a_sentence(
         ("comet", "none of what --log-to takes: wandb, mlflow, tensorboard or tensorboard:FOLDER"),
         ("tensorboard:", "none of what --log-to takes"),
         ("wandb:runs", "none of what --log-to takes"),
-        ("wandb", "is not installed: pip install 'gpuwatch-tui[wandb]'"),
+        ("wandb", "is not installed: pip install '.[wandb]'"),
     ],
 )
 def test_what_cannot_be_logged_to_is_said_before_the_job_starts(
@@ -289,7 +289,7 @@ def test_what_cannot_be_logged_to_is_said_before_the_job_starts(
 @pytest.mark.parametrize(
     ("variables", "hidden", "says"),
     [
-        ({}, "alembic", "not installed, to store runs in a database: pip install 'gpuwatch-tui["),
+        ({}, "alembic", "not installed, to store runs in a database: pip install '.["),
         ({"MLFLOW_TRACKING_URI": "file:./mlruns"}, "", "MLFLOW_ALLOW_FILE_STORE"),
     ],
 )

@@ -26,7 +26,7 @@ from tests.recording.machine import read
 from tests.support.children import wait_until
 
 RECORD = (sys.executable, "-m", "gpuwatch", "record")
-DEMO = ("--demo", "--gpus", "2", "--interval", "0.1s")
+DEMO = ("--demo", "starved:2", "--interval", "0.1s")
 
 
 def started(folder: Path, *arguments: str, command: Sequence[str] = RECORD) -> Popen[str]:

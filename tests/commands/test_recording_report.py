@@ -58,7 +58,7 @@ def log(tmp_path: Path) -> Path:
 def test_a_recording_has_a_report(starved: str, gpuwatch: Gpuwatch) -> None:
     """In 80 columns where there is no terminal, without colours."""
     text = gpuwatch("report", starved).out
-    assert "loader_cpu_bound" in text
+    assert "loader is CPU-bound" in text
     assert "\x1b" not in text
     assert max(len(line) for line in text.split("\n")) <= 80
 
@@ -102,7 +102,7 @@ def test_a_part_of_the_time_alone(starved: str, gpuwatch: Gpuwatch) -> None:
         ("report FILE --from noon", "write it as 14:30"),
         ("report FILE --pid 99", "no job with a process 99"),
         ("report FILE --html EMPTY", "is empty"),
-        ("export FILE --csv EMPTY", "is empty"),
+        ("report FILE --csv EMPTY", "is empty"),
         ("report 1 --pid 7", "report FILE --pid"),
         ("report x --json --html y", "Choose one"),
         ("compare FILE", "Name two recordings"),
@@ -112,12 +112,13 @@ def test_a_part_of_the_time_alone(starved: str, gpuwatch: Gpuwatch) -> None:
             "is no condition: write busy<-5% (with one of busy",
         ),
         ("compare FILE OTHER --fail-if new:fault", "new:RULE with a rule that gpuwatch explain"),
-        ("export FILE", "Say what to write"),
-        ("export FILE --csv - --host -", "same place"),
+        ("report FILE --csv x --json", "Choose one of CSV"),
+        ("report FILE FILE --csv x", "Name one recording"),
+        ("report FILE --csv - --csv-host -", "same place"),
         # What is read is never overwritten, under any name.
         ("report FILE --html FILE", "is the recording itself"),
         ("compare FILE OTHER --html RELATIVE", "is the recording itself"),
-        ("export FILE --csv FILE", "is the recording itself"),
+        ("report FILE --csv FILE", "is the recording itself"),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -179,7 +180,7 @@ def test_what_is_no_recording_is_refused(
     """In one sentence, by each of the commands."""
     path, out = tmp_path / "nothing", tmp_path / "out.csv"
     path.write_bytes(content)
-    for command in (("report",), ("compare", str(path)), ("export", "--csv", str(out))):
+    for command in (("report",), ("compare", str(path)), ("report", "--csv", str(out))):
         said = gpuwatch(*command, str(path), code=2).err
         assert said.count("\n") <= 4
         assert "no reading of a GPU" in said or b'hello"' not in content
@@ -195,8 +196,8 @@ def test_what_cannot_be_written_is_said(
         ("report", starved, "--html", nowhere),
         ("report", starved, "--html", "/dev/full"),
         ("compare", starved, healthy, "--html", nowhere),
-        ("export", starved, "--csv", nowhere),
-        ("export", starved, "--csv", "/dev/full"),
+        ("report", starved, "--csv", nowhere),
+        ("report", starved, "--csv", "/dev/full"),
     ):
         assert "cannot be written" in gpuwatch(*arguments, code=74).err
 
@@ -268,8 +269,8 @@ def test_a_log_and_a_recording_are_compared_with_doubts(
 def test_tables_are_written(starved: str, tmp_path: Path, gpuwatch: Gpuwatch) -> None:
     """One row per GPU and time, one per process and time, one per time; gzip by ending."""
     gpus, processes, host = (tmp_path / name for name in ("g.csv", "p.csv.gz", "h.csv"))
-    arguments = ["--csv", str(gpus), "--processes", str(processes), "--host", str(host)]
-    assert gpuwatch("export", starved, *arguments).out == ""
+    arguments = ["--csv", str(gpus), "--csv-processes", str(processes), "--csv-host", str(host)]
+    assert gpuwatch("report", starved, *arguments).out == ""
     rows = list(csv.DictReader(io.StringIO(gpus.read_text(encoding="utf-8"))))
     assert len(rows) == 120
     assert len(host.read_text(encoding="utf-8").split("\n")) == 62
@@ -281,7 +282,7 @@ def test_tables_are_written(starved: str, tmp_path: Path, gpuwatch: Gpuwatch) ->
 
 def test_csv_goes_to_standard_output(starved: str, gpuwatch: Gpuwatch) -> None:
     """As ``-``, of the part of the time that is asked for."""
-    printed = gpuwatch("export", starved, "--csv", "-", "--from", "+50s").out
+    printed = gpuwatch("report", starved, "--csv", "-", "--from", "+50s").out
     rows = list(csv.DictReader(io.StringIO(printed)))
     assert len(rows) == 20
     assert rows[0]["time_utc"] == "2026-03-01T20:00:50.000Z"

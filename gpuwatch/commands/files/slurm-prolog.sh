@@ -14,6 +14,6 @@ gpus=${CUDA_VISIBLE_DEVICES:-$SLURM_JOB_GPUS}
 # In a session of its own, because Slurm kills the prolog's process group when this ends.
 [ -z "$gpus" ] || setsid sh -c '"$@" 2>&1 | logger -t gpuwatch &' sh \
     setpriv --reuid="$SLURM_JOB_UID" --regid="$SLURM_JOB_GID" --init-groups \
-    gpuwatch record --slurm-job "$SLURM_JOB_ID" --only "$gpus" --interval 2s \
+    gpuwatch record --slurm-job "$SLURM_JOB_ID" --gpu "$gpus" --interval 2s \
     --output "$FOLDER/$SLURM_JOB_ID.$SLURMD_NODENAME.jsonl.zst" < /dev/null > /dev/null 2>&1
 exit 0

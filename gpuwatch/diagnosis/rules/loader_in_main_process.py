@@ -109,7 +109,8 @@ def check(window: Window) -> Verdict:
     if loads is not None and loads < loading.STACKS_LOADING_PERCENT:
         if found.waits_for_data:
             return _waits_for_its_own(window, found)
-        return Clear(f"the stacks show the main thread loading for only {loads:.0f}% of the time")
+        little = "not loading" if loads < 0.5 else f"loading only {loads:.0f}% of the time"
+        return Clear(f"the stacks show the main thread {little}")
     if (found.job.write_when_idle_bytes_per_second or 0.0) >= open_causes.WRITES_BYTES_PER_SECOND:
         return Clear("the job writes while its GPU idles")
     return _firing(window, found, main, loads)

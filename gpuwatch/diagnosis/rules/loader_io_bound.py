@@ -121,7 +121,7 @@ def check(window: Window) -> Verdict:
         return asleep
     waits = words.required(waits, "the loader workers' disk wait")
     if waits < DISK_WAIT_PERCENT:
-        return Clear(f"the loader workers wait for the disk for only {waits:.0f}% of the time")
+        return Clear(f"the loader workers {words.waits_little('for the disk', waits)}")
     if used is not None and used > waits:
         return Clear(f"the loader workers compute more ({used:.0f}%) than they wait for disks")
     return _firing(window, found, waits, workers)
@@ -135,7 +135,7 @@ def _in_main_process(window: Window, found: Underfed) -> Verdict:
         return _over_network(window, found, network, None)
     waits = words.required(waits, "the training process's disk wait")
     if waits < DISK_WAIT_PERCENT:
-        return Clear(f"the training process waits for the disk for only {waits:.0f}% of the time")
+        return Clear(f"the training process {words.waits_little('for the disk', waits, one=True)}")
     if (found.job.write_bytes_per_second or 0.0) > (found.job.read_bytes_per_second or 0.0):
         return Clear("the training process waits for writes, not for its data")
     return _firing(window, found, waits, None)

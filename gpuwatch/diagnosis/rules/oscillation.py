@@ -167,8 +167,8 @@ def _advice(window: Window, ranks: Sequence[RankFacts]) -> Advice:
     why = "seen from the GPU, the causes look the same, and each has another cure"
     job, wait = window.job, loading.reported_wait(ranks)
     if job is None:
-        beside = "Run gpuwatch beside the job (gpuwatch diagnose --pid PID)"
-        return Advice(f"{beside}: what its processes do decides between them.", why=why)
+        beside = "No process is visible here; run it where the job runs"
+        return Advice(f"{beside}: gpuwatch diagnose --pid PID.", why=why)
     if wait is not None and wait >= loading.STARVED_SHARE:
         see = f"See what makes the batches late: gpuwatch diagnose --stacks --pid {job.job.pid}."
         return Advice(see, why="the job waits for its data, and its workers' CPU does not say why")

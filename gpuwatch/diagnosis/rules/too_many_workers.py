@@ -75,7 +75,7 @@ def check(window: Window) -> Verdict:
     if crowding < CROWDING:
         return Clear("there is a core for each loader worker and each main thread")
     if queue < RUN_QUEUE_WAIT_PERCENT:
-        return Clear(f"the loader workers wait for a core for only {queue:.0f}% of the time")
+        return Clear(f"the loader workers {words.waits_little('for a core', queue)}")
     if (loaders.in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:
         return Clear("the loader workers mostly wait for the disk")
     throttled = found.job.cpu_throttled_percent or 0.0

@@ -57,8 +57,8 @@ def checked(tool: str) -> str:
     spec = find_spec(found[1])
     # A folder of that name (wandb makes one) is no package.
     if spec is None or spec.origin is None:
-        needs = f"--log-to {found[1]} needs a package that is not installed: pip install"
-        raise SentenceError(f"{needs} 'gpuwatch-tui[{found[1]}]'")
+        needs = f"--log-to {found[1]} needs a package that is not installed"
+        raise SentenceError(f"{needs}: pip install '.[{found[1]}]' in gpuwatch's folder")
     if tool == "mlflow" and (why := _why_mlflow_cannot_log()):
         raise SentenceError(f"--log-to mlflow {clean(why, 2 * TEXT_MOST)}")
     return tool

@@ -75,7 +75,7 @@ def check() -> str:
         scheme = re.split(r"\W", mlflow.get_tracking_uri())[0]
         if scheme in _DATABASES and not all(map(find_spec, ("sqlalchemy", "alembic"))):
             needs = "needs packages that are not installed, to store runs in a database"
-            return f"{needs}: pip install 'gpuwatch-tui[mlflow]'"
+            return f"{needs}: pip install '.[mlflow]' in gpuwatch's folder"
         return f"cannot log: {' '.join(str(error).split())}"
     return ""
 

@@ -11,7 +11,14 @@ from gpuwatch.core.model import PIDS_OF_A_MACHINE, GpuIdentity
 from gpuwatch.core.registry import GPU
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.core.units import percent, samples, size
-from gpuwatch.diagnosis.finding import Advice, Evidence, Finding, as_causes, names_among
+from gpuwatch.diagnosis.finding import (
+    ALSO_SEEN,
+    Advice,
+    Evidence,
+    Finding,
+    as_causes,
+    names_among,
+)
 from gpuwatch.diagnosis.ledger import OF_FINDING
 from gpuwatch.outputs.report import words
 from gpuwatch.outputs.report.comparison import (
@@ -112,6 +119,8 @@ class Found(NamedTuple):
     """Likelihood that the cause named is the right one."""
     gain: str = ""
     """How much faster its cure would make the job."""
+    also_seen: Sequence[str] = ()
+    """Its symptoms."""
 
 
 class Lane(NamedTuple):
@@ -121,6 +130,16 @@ class Lane(NamedTuple):
     described: str
     stretches: Sequence[Stretch]
     seconds: float
+
+
+class Held(NamedTuple):
+    """A time over which a GPU was held up."""
+
+    hue: str
+    """Colour of the cause, by its name in the palette."""
+    stretch: Stretch
+    of_busy: bool
+    """Whether its work is what was slow, rather than that it had none."""
 
 
 class Row(NamedTuple):
@@ -136,8 +155,8 @@ class Row(NamedTuple):
     described: str
     missing: str = ""
     top: float = 100.0
-    marks: Sequence[tuple[str, Stretch]] = ()
-    """Findings on it: severity and time."""
+    marks: Sequence[Held] = ()
+    """What held it up."""
     lost: Sequence[Stretch] = ()
 
 
@@ -300,6 +319,8 @@ class Group:
             rows.append((one.name, value, threshold, f"{other}{one.says}"))
         because = [evidence_line(one) for one in evidence if one.supports][:EVIDENCE_SHOWN]
         against = [evidence_line(one) for one in evidence if not one.supports][:EVIDENCE_SHOWN]
+        not_it = [one for one in self.cause.ruled_out if not one.why.startswith(ALSO_SEEN)]
+        seen = [one.why for one in self.cause.ruled_out if one.why.startswith(ALSO_SEEN)]
         return Found(
             f"#{self.number}",
             self.cause.rule,
@@ -312,9 +333,10 @@ class Group:
             rows,
             because,
             against,
-            [f"{other.rule}: {other.why}" for other in self.cause.ruled_out],
+            [f"{words.cause(other.rule)}: {other.why}" for other in not_it],
             f"{100.0 * self.cause.confidence:.0f}%",
             self.cause.gain_in_words,
+            [one.removeprefix(ALSO_SEEN) for one in seen],
         )
 
     def lane(self) -> Lane:
@@ -820,7 +842,7 @@ def phase_columns(report: Report) -> tuple[Column[Phase], ...]:
 
     def lost(phase: Phase) -> str:
         parts = [
-            f"{hours(one.gpu_seconds)} {lost_to.get(one.to, one.to)}"
+            f"{hours(one.gpu_seconds)} {lost_to.get(one.to) or words.cause(one.to)}"
             for one in phase.lost
             if one.gpu_seconds >= max(1.0, LOSS_SHARE * phase.lost[0].gpu_seconds)
         ]
@@ -971,9 +993,9 @@ def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
     missing = words.busy_missing(gpu, report)
     swings = f"swings {rhythm}" if rhythm else "no oscillation"
     marks = [
-        (group.severity, stretch)
+        Held(words.hue(group.cause.rule), stretch, words.lost_while_busy(group.cause.rule))
         for group in found
-        if group.severity != "info"
+        if group.severity != "info" and words.hue(group.cause.rule)
         for use in group.uses
         if gpu.uuid in use.gpus
         for stretch in use.stretches

@@ -21,9 +21,16 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Policy by which a browser loads and runs nothing for this page, whatever a process is called."""
 SEVERITY_MARKS = {"error": "\u25b2 error", "warning": "\u25cf warning", "info": "\u25cb info"}
 """Severity as a shape beside the colour."""
+HELD_UP = (
+    *(("starved", "held up: starved"), ("waiting", "held up: waiting")),
+    *(("throttled", "throttled"), ("idle", "left idle"), ("error", "lost")),
+)
+"""Colours of what held a GPU up, as the dashboard has them, and their names in the key."""
 JUDGED = {"better": ("up", "\u25b2 better"), "worse": ("down", "\u25bc worse")}
 _STYLES = {"bad": "bad", "warn": "alert", "": "note"}
 TICKS = 13
+MAIN_CHARTS = 2
+"""Up to so many GPUs have a chart of a height that one can read; more are compared."""
 
 
 def document_html(made: Document) -> str:
@@ -124,7 +131,7 @@ def _cells(row: Sequence[str], kinds: Sequence[str], judged: bool = False) -> st
 def _finding(found: Found) -> Iterable[str]:
     gone = found.name == "Gone:"
     yield f'<section class="finding {"info" if gone else found.severity}"><header>'
-    yield _element("h3", f"{found.name} {found.rule}")
+    yield _element("h3", f"{found.name} {words.cause(found.rule)}")
     yield _element("span", SEVERITY_MARKS[found.severity], "sev")
     if found.cost:
         yield _element("span", f"lost {found.cost}", "cost")
@@ -145,6 +152,8 @@ def _finding(found: Found) -> Iterable[str]:
             label = f"Evidence for finding {found.name.removeprefix('#')}"
             rows = _table(document.Table(label, columns, found.evidence))
             yield f"<dt>Because</dt><dd>{rows}</dd>"
+        if found.also_seen:
+            yield f"<dt>Also seen</dt>{_element('dd', '; '.join(found.also_seen))}"
         if found.ruled_out:
             yield f"<dt>Not</dt>{_element('dd', '; '.join(found.ruled_out), 'note')}"
         yield "</dl>"
@@ -157,16 +166,18 @@ def _timeline(made: Timeline) -> Iterable[str]:
     for lane in made.lanes:
         picture = lane_svg(
             f"{name}f{lane.number}",
-            f"Finding {lane.number}: {lane.rule}",
+            f"Finding {lane.number}: {words.cause(lane.rule)}",
             lane.described,
             [_area(report, stretch, f"span {lane.severity}") for stretch in lane.stretches],
         )
-        label = f"<b>#{lane.number}</b> {escape(lane.rule)}"
+        label = f"<b>#{lane.number}</b> {escape(words.cause(lane.rule))}"
         yield _framed("lane", label, picture, units.age(lane.seconds))
     cpu = [] if made.cpu is None else [made.cpu]
     for place, row in enumerate([*made.gpus, *made.others, *cpu]):
         what = row.label if row in made.others else f"{row.label} busy"
-        yield _row(report, row, f"{name}b{place}", f"{what} over time, 0 to 100%")
+        kind = "main" if row in made.gpus and len(made.gpus) <= MAIN_CHARTS else ""
+        kind += " fed" if row in made.gpus else ""
+        yield _row(report, row, f"{name}b{place}", f"{what} over time, 0 to 100%", kind.strip())
     spans = []
     for number, (where, text) in enumerate(ticks(report)):
         odd = _kind("odd" if number % 2 else "")
@@ -177,11 +188,11 @@ def _timeline(made: Timeline) -> Iterable[str]:
     yield "</div>"
 
 
-def _row(report: Report, row: Row, name: str, title: str) -> str:
+def _row(report: Report, row: Row, name: str, title: str, kind: str = "") -> str:
     of = f"<small>{escape(row.of)}</small>" if row.of else ""
     label = f"<b>{escape(row.label)}</b>{of}"
     if row.profile is None:
-        return _framed("", label, _element("span", row.missing, "note"), row.end)
+        return _framed(kind, label, _element("span", row.missing, "note"), row.end)
     # The last bucket reaches beyond the end.
     filled = report.time.bucket_seconds * len(row.profile.mean) / (report.time.seconds or 1.0)
     picture = chart_svg(
@@ -191,10 +202,15 @@ def _row(report: Report, row: Row, name: str, title: str) -> str:
         row.profile,
         top=row.top,
         filled=filled,
-        marks=[_area(report, stretch, f"span {severity}") for severity, stretch in row.marks],
+        marks=[
+            _area(report, one.stretch, f"held {one.hue}") for one in row.marks if not one.of_busy
+        ],
+        slowed=[
+            _area(report, one.stretch, f"held slow {one.hue}") for one in row.marks if one.of_busy
+        ],
         gaps=[_area(report, gap, "gapfill") for gap in (*report.time.gaps, *row.lost)],
     )
-    return _framed("", label, picture, row.end)
+    return _framed(kind, label, picture, row.end)
 
 
 def _framed(kind: str, label: str, picture: str, end: str) -> str:
@@ -239,8 +255,8 @@ def _tick(report: Report, unix_seconds: float, step: int) -> str:
 
 def _legend(made: Timeline) -> str:
     parts = [("f", "up to the mean"), ("b", "up to the highest")]
-    if made.lanes:
-        parts.append(("w", "a finding holds (# in the list below)"))
+    hues = {one.hue for row in made.gpus for one in row.marks}
+    parts += [(f"h {hue}", text) for hue, text in HELD_UP if hue in hues]
     if made.report.time.gaps or any(row.lost for row in made.gpus):
         parts.append(("g", "no data"))
     keys = "".join(f'<span><i class="{kind}"></i>{text}</span>' for kind, text in parts)
@@ -284,6 +300,7 @@ def chart_svg(
     top: float,
     filled: float = 1.0,
     marks: Iterable[Area] = (),
+    slowed: Iterable[Area] = (),
     gaps: Iterable[Area] = (),
 ) -> str:
     """Return a chart on a fixed scale: filled up to the mean, a lighter band from there to the
@@ -292,6 +309,8 @@ def chart_svg(
     unique."""
     parts = [_opening(name, title, description)]
     parts += [_gap(area) for area in gaps]
+    # Behind what is filled: what was held up is the part that stays empty.
+    parts += [_rectangle(area, 0, HEIGHT) for area in marks]
     if top > 0 and profile.mean:
         step = WIDTH * filled / len(profile.mean)
         highest, mean = _heights(profile.maximum, top), _heights(profile.mean, top)
@@ -300,8 +319,8 @@ def chart_svg(
             _path("fill", mean, step, filled=True),
             _path("mean", mean, step),
         ]
-    # A bar on the ground: over what is filled, and in nobody's way.
-    parts += [_rectangle(area, 90, 10) for area in marks]
+    # Over it: there the work itself was slow.
+    parts += [_rectangle(area, 0, HEIGHT) for area in slowed]
     parts.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="50" y2="50"/></svg>')
     return "".join(parts)
 
@@ -370,11 +389,13 @@ STYLE = """
 :root{color-scheme:light dark;
 --page:#fbfbfa;--card:#fff;--line:#e3e3df;--faint:#f1f1ee;--ink:#1b1d1f;--soft:#5a6066;
 --accent:#1668a8;--fill:#7db2dc;--band:#d3e5f4;--warn:#8a5300;--warnfill:#e09a2b;--bad:#a8201a;--badfill:#d64540;
---good:#1d6b3c;--gap:#e9e9e5}
+--good:#1d6b3c;--gap:#e9e9e5;
+--fedline:#007a5e;--fed:#4fbf95;--fedband:#c9e9dc;--starved:#b36b00;--throttled:#9c1f86;--waiting:#3b4fd0;--idle:#767e86}
 @media screen and (prefers-color-scheme:dark){:root{
 --page:#121416;--card:#191c1f;--line:#2d3236;--faint:#22262a;--ink:#e8eaec;--soft:#a2aab1;
 --accent:#6cb6f0;--fill:#33709f;--band:#223b50;--warn:#f0b357;--warnfill:#c98a26;--bad:#ff8d85;--badfill:#d9534c;
---good:#7fd3a0;--gap:#24282b}}
+--good:#7fd3a0;--gap:#24282b;
+--fedline:#4fbf95;--fed:#2f8f6d;--fedband:#1f4638;--starved:#f0b040;--throttled:#d566c0;--waiting:#7f95ff;--idle:#7f8891}}
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--page);color:var(--ink);
@@ -402,6 +423,7 @@ align-items:center;padding:3px 0}
 overflow:hidden;text-overflow:ellipsis}
 .row>.end{font-size:14px;font-weight:600;text-align:right;font-variant-numeric:tabular-nums}
 .row svg{display:block;width:100%;height:46px;background:var(--faint);border-radius:3px}
+.row.main svg{height:150px}
 .row.lane{padding:1px 0}
 .row.lane>.name{white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
 .row.lane svg{height:16px;background:none}
@@ -415,15 +437,21 @@ border-left:1px solid var(--soft)}
 .mean{fill:none;stroke:var(--accent);stroke-width:1.5;vector-effect:non-scaling-stroke;
 stroke-linejoin:round}
 .grid{stroke:var(--line);stroke-width:1;vector-effect:non-scaling-stroke}
+.fed .band{fill:var(--fedband)}.fed .fill{fill:var(--fed)}.fed .mean{stroke:var(--fedline)}
+.held{opacity:.45}.held.slow{opacity:.8}.held.starved,.h.starved{fill:var(--starved);background:var(--starved)}
+.held.throttled,.h.throttled{fill:var(--throttled);background:var(--throttled)}
+.held.waiting,.h.waiting{fill:var(--waiting);background:var(--waiting)}
+.held.idle,.h.idle{fill:var(--idle);background:var(--idle)}
+.held.error,.h.error{fill:var(--badfill);background:var(--badfill)}
 .gapfill{fill:var(--gap)}
 .gapline{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 3;vector-effect:non-scaling-stroke}
 .span{fill:var(--warnfill)}.span.error{fill:var(--badfill)}.span.info{fill:var(--soft)}
 .rail{stroke:var(--line);stroke-width:1;vector-effect:non-scaling-stroke}
 .key{display:flex;flex-wrap:wrap;gap:4px 18px;color:var(--soft);font-size:12.5px;margin:10px 0 0}
 .key i{display:inline-block;width:18px;height:10px;margin-right:6px;border-radius:2px}
-.key .f{background:var(--fill);border-top:2px solid var(--accent)}
-.key .b{background:var(--band);border:1px solid var(--line)}
-.key .w{height:4px;background:var(--warnfill);vertical-align:middle;border-radius:0}
+.key .f{background:var(--fed);border-top:2px solid var(--fedline)}
+.key .b{background:var(--fedband);border:1px solid var(--line)}
+.key .h{opacity:.45}
 .key .g{background:var(--gap);border:1px dashed var(--soft)}
 .small{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));gap:12px}
 .small .plot{padding:12px 14px}

@@ -226,7 +226,7 @@ def _table(page: Page, made: document.Table) -> None:
 def _finding(page: Page, found: Found) -> None:
     page.gap()
     mark = f"{found.name} {found.severity}:".lstrip()
-    head = f"{mark} {found.rule}{found.sure and f' ({found.sure} sure)'}, {found.when}"
+    head = f"{mark} {words.cause(found.rule)}{found.sure and f' ({found.sure} sure)'}, {found.when}"
     lines = wrap(head, page.width, later="  ")
     painted = page.paint(mark, COLOURS.get(found.severity, ""))
     page.lines += [painted + lines[0].removeprefix(mark), *lines[1:]]
@@ -239,6 +239,7 @@ def _finding(page: Page, found: Found) -> None:
         ("Do", found.advice),
         ("Because", found.because),
         ("Against", found.against),
+        ("Also seen", found.also_seen),
         ("Not", found.ruled_out),
     ):
         for number, text in enumerate(texts):

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from gpuwatch.core import units
+from gpuwatch.core.text import clean
+from gpuwatch.diagnosis.catalogue import known
 from gpuwatch.outputs.report.model import GpuUsage, JobUsage, ProcessUsage, Report, Stretch
 
 T = TypeVar("T")
@@ -141,6 +143,36 @@ def share(value: float | None) -> str:
     if value is None:
         return units.UNKNOWN
     return "<1%" if 0.0 < value < 0.005 else f"{100 * value:.0f}%"
+
+
+def cause(rule: str) -> str:
+    """Return the name of a rule's cause, as the screens have it."""
+    return clean(known(rule).title, 60)
+
+
+_HUES = {
+    **dict.fromkeys(("thermal_throttle", "power_throttle"), "throttled"),
+    **dict.fromkeys(
+        ("collective_wait", "straggler", "pipeline_bubbles", "busy_without_work"), "waiting"
+    ),
+    "gpu_lost": "error",
+}
+
+
+def hue(rule: str) -> str:
+    """Return the colour of what held a GPU up, as the dashboard's charts have it, by its name in
+    the palette; empty for a finding that held up nothing."""
+    if rule in _HUES:
+        return _HUES[rule]
+    declared = known(rule)
+    if declared.lost_while_busy:
+        return ""
+    return "idle" if declared.of_rest else "starved"
+
+
+def lost_while_busy(rule: str) -> bool:
+    """Return whether what is lost to a rule lies where a kernel was resident."""
+    return _HUES.get(rule) == "throttled" or known(rule).lost_while_busy
 
 
 def cost(seconds: float | None, report: Report, joules: float | None = None) -> str:

@@ -199,7 +199,7 @@ def test_energy_is_that_of_the_rows_added_up(
     assert len(json.loads(capsys.readouterr().out)["gpus"]) == 1
 
 
-@pytest.mark.parametrize("command", ["diagnose", "report", "export", "replay", "compare"])
+@pytest.mark.parametrize("command", ["diagnose", "report", "replay", "compare"])
 def test_every_reader_of_files_takes_what_a_person_knows_of_a_log(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

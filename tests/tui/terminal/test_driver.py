@@ -19,7 +19,7 @@ from gpuwatch.tui.terminal.driver import TerminalDriver
 from tests.support.children import wait_until
 from tests.tui.terminal.pseudo_terminal import PseudoTerminal, terminal
 
-DEMO = ("-m", "gpuwatch", "--demo", "starved", "--gpus", "2")
+DEMO = ("-m", "gpuwatch", "--demo", "starved:2")
 
 LEAVE_ALTERNATE_SCREEN = b"\x1b[?1049l"
 
@@ -160,7 +160,7 @@ def test_it_takes_no_terminal_while_it_ends(goes_away: bool) -> None:
 
 # It is started where nobody tells it that the terminal has gone, and draws often.
 _DEAF = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-_OFTEN = "run(['--demo', 'starved', '--gpus', '2', '--interval', '0.1'])"
+_OFTEN = "run(['--demo', 'starved:2', '--interval', '0.1'])"
 UNHEARD = ("-c", f"{_DEAF}import sys\nfrom gpuwatch.commands.cli import run\nsys.exit({_OFTEN})")
 
 

@@ -62,6 +62,13 @@ def required(reading: T | None, *names: str) -> T:
     return reading
 
 
+def waits_little(what: str, percent: float, *, one: bool = False) -> str:
+    """Return that somebody waits for ``what`` little or not at all; ``one``: who waits is one."""
+    if percent < 0.5:
+        return f"{'does' if one else 'do'} not wait {what}"
+    return f"wait{'s' if one else ''} {what} only {percent:.0f}% of the time"
+
+
 def lacking(readings: Mapping[str, bool]) -> tuple[str, ...]:
     """Names of the readings that are marked as absent."""
     return tuple([name for name, absent in readings.items() if absent])

@@ -59,7 +59,7 @@ def test_pages_are_well_formed_and_need_nothing_else(
     is no reference to any file or host."""
     if scenario == "two compared":
         text = comparison_html(compare(summaries["starved"], summaries["healthy"]))
-        assert "Gone: loader_cpu_bound" in Page(text).text
+        assert "Gone: loader is CPU-bound" in Page(text).text
     else:
         text = recording_html(summaries[scenario])
     page = Page(text)
@@ -183,3 +183,18 @@ def test_a_browser_draws_it_without_sideways_scrolling(
     assert measured["width"] <= width
     assert measured["drawn"] == len(Page(text).drawings)
     assert measured["outside"] == 0
+
+
+def test_charts_have_the_names_and_colours_of_the_dashboard(summaries: dict[str, Report]) -> None:
+    """Findings are called by their cause, a single GPU's chart is tall, and what held a GPU up has
+    the colour of that cause: behind the work where there was none, over it where it was slow."""
+    single = recording_html(summed(simulated("starved", 100, gpus=1, interval=2.0)))
+    assert "<h3>#1 loader is CPU-bound</h3>" in single
+    assert "loader_cpu_bound" not in single
+    assert single.count('class="row main fed"') == 1
+    assert single.index('class="held starved"') < single.index('class="fill"')
+    mixed = recording_html(summaries["lost"])
+    assert 'class="row main' not in mixed
+    assert 'class="held error"' in mixed
+    hot = recording_html(summed(simulated("throttled", 150, gpus=1, interval=2.0)))
+    assert hot.index('class="fill"') < hot.index('class="held slow throttled"')
