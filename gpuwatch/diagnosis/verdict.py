@@ -108,11 +108,14 @@ class SubjectStatus:
 
 
 def _is_empty(gpu: GpuFacts) -> bool:
-    """Nobody runs anything there, nor holds memory: such a GPU is not under-used."""
+    """Nobody runs anything there, nor holds memory, or it only draws a desktop: such a GPU is not
+    under-used."""
     if gpu.lost or gpu.busy is None:
         return False
     if gpu.busy.mean_percent < UNUSED_PERCENT:
         return True
+    if gpu.others and all(one.gpu_kind == "graphics" for one in gpu.others):
+        return gpu.busy.mean_percent < LEFT_PERCENT
     # What ran there may have ended within the window; most training holds more than this. Without
     # a word of its processes only its rest shows that it has.
     of_nobody = gpu.foreign_memory_bytes is not None and not gpu.others

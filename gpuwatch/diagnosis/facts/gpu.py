@@ -35,6 +35,8 @@ FINE_STALE_SECONDS = 10.0
 SPAN = 1 / 3
 """Share of the time watched that samples must span: two seconds say nothing of a minute."""
 NOW_SECONDS = 5.0
+RESTED_STATE = 8
+"""NVML's P8 and the states below it: their clocks are those of an idle card."""
 EVEN_SHARE, EVEN_MOSTLY = 0.1, 0.8
 """Distances of samples that are even: most of them within a tenth of the usual one."""
 QUIET_SECONDS = 5.0
@@ -97,6 +99,8 @@ class GpuTrack:
         if not is_read(reading) or (newest is not None and newest >= SILENT_PERCENT):
             self.ran_at = at
         resident, quiet = low >= RESIDENT_PERCENT, high <= IDLE_PERCENT
+        # A display alone keeps a GPU some percent busy in its lowest states, with its link at rest.
+        rested = (reading.performance_state or 0) >= RESTED_STATE
         worked_out = {
             "power_busy_watts": reading.power_watts if resident else None,
             "sm_clock_busy_mhz": reading.sm_clock_mhz if resident else None,
@@ -105,8 +109,8 @@ class GpuTrack:
             "activity": sm if tensor is None else tensor,
             "temperature_celsius": reading.temperature_celsius,
             # A link powers down some time after the last kernel, not between two.
-            "pcie_generation": None if quiet else reading.pcie_generation,
-            "pcie_width": None if quiet else reading.pcie_width,
+            "pcie_generation": None if quiet or rested else reading.pcie_generation,
+            "pcie_width": None if quiet or rested else reading.pcie_width,
             "ecc_corrected_count": reading.ecc_corrected_count,
             "ecc_uncorrected_count": reading.ecc_uncorrected_count,
         }

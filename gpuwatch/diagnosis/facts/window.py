@@ -146,6 +146,8 @@ class GpuFacts:
     pcie_rx_bytes_per_second: float | None = mean_of("pcie_rx_bytes_per_second")
     pcie_rx_idle_bytes_per_second: float | None = mean_of()
     """Host to GPU while no kernel was resident."""
+    pcie_tx_bytes_per_second: float | None = mean_of("pcie_tx_bytes_per_second")
+    encoder_percent: float | None = mean_of("encoder_percent")
     ecc_uncorrected_new: int | None = None
     ecc_corrected_new: int | None = None
     remapped_rows_failed: bool | None = None

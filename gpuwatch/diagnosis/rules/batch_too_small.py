@@ -15,7 +15,8 @@ Evidence needed
 When it is wrong
     When the batch is limited by the method (small batches for convergence) or the work is decoding
     one token at a time. Power alone cannot tell small kernels from bandwidth-bound ones: the
-    finding is then less certain.
+    finding is then less certain. Where NCCL joins ranks of several machines it is undetermined:
+    kernels that wait for them look alike.
 
 What to do
     Raise the batch size (and the learning rate with it). The factor named is what fits if all the
@@ -84,6 +85,10 @@ def check(window: Window) -> Verdict:
         return Clear("the GPUs are well used while busy")
     if any(cards.waits_now(gpu) for gpu in gpus):
         return Clear("it draws more power at other times: it waits; the batch is not small")
+    if any(cards.encodes(gpu) for gpu in gpus):
+        return Clear("its video encoder is what works")
+    if _spans_machines(window):
+        return Unknown(("whether its kernels wait for ranks on other machines",))
     if None in little:
         return Unknown(("SM activity", "power and its limit"))
     used = highest([cards.memory_share(gpu) for gpu in gpus])
@@ -91,6 +96,14 @@ def check(window: Window) -> Verdict:
     if share > ROOM:
         return Clear(f"{100 * share:.0f}% of the memory is used: no room for a larger batch")
     return _firing(gpus, share, serves=window.job is not None and bool(window.job.job.serves))
+
+
+def _spans_machines(window: Window) -> bool:
+    """Check whether NCCL joins its ranks with others elsewhere: kernels that wait for those are
+    busy and do little, too."""
+    if window.job is None or window.job.job.collectives != "nccl":
+        return False
+    return (window.job.job.world_size or 1) > len(window.job.ranks)
 
 
 def _is_fed(window: Window, gpu: GpuFacts) -> bool:

@@ -85,7 +85,9 @@ def check(window: Window) -> Verdict:
     if not busy or (window.job is not None and len(busy) < len(gpus)):
         # Those that are busy wait for those that idle, which other rules look at.
         return Clear("not all of its GPUs are busy all the time")
-    gpus = busy
+    gpus = [gpu for gpu in busy if not cards.encodes(gpu)]
+    if not gpus:
+        return Clear("its video encoder is what works")
     idling = [
         gpu
         for gpu in gpus

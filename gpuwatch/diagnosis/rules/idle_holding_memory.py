@@ -12,7 +12,8 @@ Evidence needed
     The busy share over half a minute, the memory held, the CPU time of the job's processes.
 
 When it is wrong
-    Servers wait for requests by design, and a job between two phases will come back: what uses the
+    Servers wait for requests by design, a large model takes minutes to load (while the job's GPU
+    memory fills, nothing is said), and a job between two phases will come back: what uses the
     CPU is left alone, and the rest is only information.
 
 What to do
@@ -43,8 +44,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import words
-from gpuwatch.diagnosis.rules.shared.cards import present
+from gpuwatch.diagnosis.rules.shared import cards, words
 from gpuwatch.diagnosis.sentence import GPUS, either, of_several
 
 _UNSEEN = Advice(
@@ -72,7 +72,7 @@ NAMED_MOST = 2
 
 def check(window: Window) -> Verdict:
     job = window.job
-    held = {gpu.uuid: _held(window, gpu) for gpu in present(window) if gpu.busy is not None}
+    held = {gpu.uuid: _held(window, gpu) for gpu in cards.present(window) if gpu.busy is not None}
     if all(one is None for one in held.values()):
         return Unknown(("the GPUs' utilisation", "memory used"))
     if window.starting:
@@ -85,6 +85,8 @@ def check(window: Window) -> Verdict:
     if window.watched_seconds < LONG_ENOUGH_SECONDS:
         return Unknown((f"{LONG_ENOUGH_SECONDS:.0f} s of data",))
     works = None if job is None else _other_work(job)
+    if works is None and job is not None and any(map(cards.is_filling, gpus)):
+        works = "its GPU memory is still filling"
     return Clear(works) if works is not None else _firing(window, gpus, held, least)
 
 
@@ -153,6 +155,6 @@ def _advice(window: Window, gpus: Sequence[GpuFacts]) -> Advice:
         return Advice(f"Ask whoever started {who} before ending anything.", why=frees)
     job = window.job.job
     see = f"Check what {words.program(job)} is doing: gpuwatch diagnose --stacks --pid {job.pid}."
-    if any((gpu.busy_percent or 0.0) >= IDLE_PERCENT for gpu in present(window)):
+    if any((gpu.busy_percent or 0.0) >= IDLE_PERCENT for gpu in cards.present(window)):
         return Advice(see, why="the job works on its other GPUs: it may need this one again")
     return Advice(f"{see} If nobody uses it any more, shut it down.", why=frees)

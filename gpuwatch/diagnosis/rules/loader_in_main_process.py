@@ -124,6 +124,8 @@ def _without_stacks(window: Window, found: Underfed, main: float | None) -> Verd
     threads = _in_threads(window, found)
     if threads is not None:
         return threads
+    if open_causes.offload(found.job, found.gpus) is not None:
+        return Unknown(("stacks: what is kept in host memory (offload) keeps the CPU busy, too",))
     if phase is not None and phase >= open_causes.IN_PHASE and not _alternates(found):
         return Unknown(("stacks: the main thread works when the GPU does",))
     if (words.mean([gpu.foreign_busy_percent for gpu in found.gpus]) or 0.0) >= OTHERS_PERCENT:

@@ -1,7 +1,8 @@
 """Processes outside the job use its GPU.
 
 What it checks
-    The share of the GPU's SM time, and of its memory, that goes to processes outside the job.
+    The share of the GPU's SM time, and of its memory, that goes to processes outside the job, and
+    whether they are of somebody else.
 
 Why it matters
     Two processes on one GPU take turns: each runs slower, by no fault of its own, and the busy
@@ -12,8 +13,9 @@ Evidence needed
     containers and on some drivers) or at least their memory.
 
 When it is wrong
-    A desktop holds a little memory on the GPU that drives it, hence the thresholds. Your own
-    processes that gpuwatch takes for another job count as others, too: they do take turns.
+    A desktop holds a little memory on the GPU that drives it, hence the thresholds. Programs of the
+    job's own user (in the same container) were put there on purpose as likely as not: they are
+    information, as is what runs under MPS (nvidia-cuda-mps-server), where nothing takes turns.
 
 What to do
     Move one of them to another GPU, or agree on times; where they must share, MPS lets kernels of
@@ -50,6 +52,7 @@ BUSY_PERCENT = 8.0  # of SM time
 MEMORY_BYTES = 2 * words.GIB
 CROWDED = 0.9  # of the card's memory
 
+MPS_SERVER = "nvidia-cuda-mps-server"
 NAMED_MOST = 3
 """Other processes that are named at most."""
 
@@ -73,7 +76,8 @@ def check(window: Window) -> Verdict:
     taking = [gpu for gpu in at_work if (gpu.foreign_busy_percent or 0.0) >= BUSY_PERCENT]
     holding = [gpu for gpu in at_work if (gpu.foreign_memory_bytes or 0.0) >= MEMORY_BYTES]
     if taking:
-        return _taking(job.job, taking)
+        friendly = all(_is_friendly(job.job, gpu) for gpu in taking)
+        return _together(taking) if friendly else _taking(job.job, taking)
     if holding:
         return _holding(holding)
     if not at_work:
@@ -89,6 +93,54 @@ def _others(gpus: list[GpuFacts]) -> list[str]:
     there.sort(key=lambda one: (-(one.gpu_busy_percent or 0.0), -(one.gpu_memory_bytes or 0)))
     names = list({one.pid: words.program(one) for one in there}.values())
     return names[:NAMED_MOST] or ["the others (nvidia-smi lists the processes)"]
+
+
+def _runs_mps(gpu: GpuFacts) -> bool:
+    return any(MPS_SERVER in (one.name or one.command or "") for one in gpu.others or ())
+
+
+def _is_friendly(job: Job, gpu: GpuFacts) -> bool:
+    """Check whether what others take goes to programs of the job's own user, or runs beside it
+    under MPS, which serves one user at a time. In containers everybody is root."""
+    if _runs_mps(gpu):
+        return True
+    at_work = [one for one in gpu.others or () if one.gpu_busy_percent != 0.0]
+    return bool(at_work) and all(
+        job.user is not None and (one.user, one.container) == (job.user, job.container)
+        for one in at_work
+    )
+
+
+def _together(gpus: list[GpuFacts]) -> Firing:
+    """Several programs of one user."""
+    own = words.highest([gpu.own_busy_percent for gpu in gpus])
+    share = words.highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
+    encoder = words.highest([gpu.encoder_percent for gpu in gpus])
+    encodes, mps = words.is_at_least(encoder, cards.ENCODES_PERCENT), _runs_mps(gpus[0])
+    count = max(len(gpu.others or ()) - _runs_mps(gpu) for gpu in gpus)
+    programs = words.counted(count, "other program") if count else "other programs"
+    how = " through MPS, side by side" if mps else " of the same user"
+    taken = f": they take {number(share)}% of the time"
+    taken += "" if own is None else f", this one {number(own)}%"
+    video = f"; its video encoder is {number(encoder or 0.0)}% busy" if encodes else ""
+    leave = Advice(
+        "Leave it as it is if together they do more than one after the other: add up what they do "
+        "in a second, and compare that with one alone.",
+        why="under MPS their kernels share the multiprocessors" if mps else
+        "the encoder is what they share, not the multiprocessors" if encodes else
+        "processes on one GPU take turns unless MPS runs their kernels side by side",
+    )  # fmt: skip
+    return Firing(
+        severity="info",
+        summary=f"{GPUS} {IS} shared with {programs}{how}{taken}{video}",
+        evidence=[
+            *_evidence(gpus),
+            words.measured("video encoder", encoder, "%", cards.ENCODES_PERCENT, supports=encodes),
+        ],
+        advice=(leave,),
+        strength=0.75,
+        gpus=words.keys(gpus),
+    )
 
 
 def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:

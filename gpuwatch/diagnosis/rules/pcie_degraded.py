@@ -10,11 +10,13 @@ Why it matters
 
 Evidence needed
     Generation and width read under load: links power down when the GPU idles, so an idle reading
-    means nothing. The traffic to the GPU while no kernel runs shows whether it costs time.
+    means nothing, nor does one in performance state P8 or below. The traffic to the GPU while no
+    kernel runs shows whether it costs time.
 
 When it is wrong
     Two cards that share one slot's lanes run at x8 each by design: half the speed is reported only
-    where the job waits for copies. A riser or switch in between can be narrower than both.
+    where the job waits for copies. A riser or switch in between can be narrower than both, and an
+    external box has four lanes: while the GPU is fed that is only information.
 
 What to do
     Reseat the card and its riser, look for PCIe errors in the kernel log, check the slot's
@@ -95,9 +97,13 @@ def _ratio(gpu: GpuFacts) -> float | None:
 def _waits(gpu: GpuFacts) -> float | None:
     """0 to 1: the share of the time in which no kernel ran and the link was full."""
     rate, traffic = busy_link_rate(gpu), _idle_traffic(gpu)
-    if gpu.busy is None or traffic is None or not rate:
+    if gpu.busy is None or not rate:
         return None
-    return gpu.idle_share if gpu.idle_share >= IDLE_SHARE and traffic / rate >= FILLED else 0.0
+    if gpu.idle_share < IDLE_SHARE:
+        return 0.0
+    if traffic is None:
+        return None
+    return gpu.idle_share if traffic / rate >= FILLED else 0.0
 
 
 def _idle_traffic(gpu: GpuFacts) -> float | None:
@@ -120,6 +126,13 @@ def _firing(gpus: list[GpuFacts], ratios: list[float]) -> Firing:
     best = f"generation {first.identity.pcie_generation_max} x{first.identity.pcie_width_max}"
     copies = either("the GPU waits", "the GPUs wait")
     cost = f"; {copies} for copies {in_percent(loss or 0.0)} of the time" if waits else ""
+    harmless = Advice(
+        "Leave it as it is if the card sits in an external box, on a riser or in a narrow slot.",
+        setting="PCIe link",
+        present=link,
+        wanted=best,
+        why="nothing waits for copies now; models load more slowly",
+    )
     reseat = Advice(
         "Check that its slot has that many lanes, reseat the card and its riser, and look for PCIe "
         "errors in the kernel log.",
@@ -133,7 +146,7 @@ def _firing(gpus: list[GpuFacts], ratios: list[float]) -> Firing:
         summary=f"The PCIe {either('link', 'links')} of {GPUS} {either('runs', 'run')} at {link} "
         f"under load instead of {best}{cost}",
         evidence=[item for gpu in gpus for item in _evidence(gpu)],
-        advice=(reseat, *RULE.cure),
+        advice=(reseat, *RULE.cure) if waits or blind else (harmless,),
         strength=0.75 + 0.25 * ramp(ratio, HALF, 0.1) if waits else 0.6,
         missing=("PCIe traffic",) if blind else (),
         gpus=keys(gpus),

@@ -22,14 +22,17 @@ When it is wrong
     time, 40% of the idle time or more. Where the driver keeps no samples, polls at even distances
     meet steps about as long as these in the same phase each time: up to 30% idle, gaps that only
     such polls show stay undetermined. A validation has no backward pass: where watching begins in
-    the middle of one, its loop looks alike until it ends.
+    the middle of one, its loop looks alike until it ends. Weights, gradients or optimizer states
+    that are kept in host memory (ZeRO, FSDP with offload) cost the same time: then the process
+    computes on many cores, or PCIe carries far more than batches, and this rule is quiet.
 
 Thresholds
     training process at 85% of a core: the kernel's clock ticks and short sleeps take some percent
     of a thread that never rests. One that waits for the GPU in each step computes only while the
     GPU idles: then 90% of that time, if that is 25% or more and the thread uses 30% of a core.
     idle 15%: TensorFlow's profiler calls kernel launching "highly" bound from 15% of the step.
-    workers below 75% of a core: above it they would be the cause.
+    workers below 75% of a core: above it they would be the cause. 6 cores for one process: that is
+    no launching. 5 GB/s over PCIe: float32 images at several thousand a second stay below 2 GB/s.
     30 s at the limit before it is said of a job older than 3 minutes that is watched for less than
     one, where no other thread of the process uses 10% of a core: it may be validating.
 
@@ -41,7 +44,6 @@ Sources
 import math
 
 from gpuwatch.diagnosis.facts.startup import LONGEST_SECONDS
-from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loaders, loading, open_causes, words
 from gpuwatch.diagnosis.rules.shared.loading import (
@@ -120,24 +122,15 @@ def check(window: Window) -> Verdict:
     used = words.required(used, *NO_MAIN)
     # On a crowded machine it would have run in the time it waited for a core.
     main = min(100.0, used + found.main_queue_percent)
-    process = _process_percent(found.job)
+    process = open_causes.process_percent(found.job)
     if not _is_at_limit(found, main, process):
         return Clear(f"the main thread uses only {main:.0f}% of a core")
     if found.idles_at_length:
         return Clear("the GPUs sit idle at length now and then, not a little all the time")
+    offload = open_causes.offload(found.job, found.gpus)
+    if offload is not None:
+        return Clear(offload)
     return _by_loader(found) or _by_polls(found) or _firing(window, found, main, process)
-
-
-def _process_percent(job: JobFacts) -> float | None:
-    """CPU of a training process with all its threads, in percent of a core, mean of the ranks."""
-    if job.cpu_cores is None or not job.ranks:
-        return None
-    workers, loading = job.workers, 0.0
-    if workers is not None and workers.count > 0.0:
-        if workers.cpu_percent is None:
-            return None
-        loading = workers.count * workers.cpu_percent / 100.0
-    return max(0.0, 100.0 * (job.cpu_cores - loading) / len(job.ranks))
 
 
 def _is_at_limit(found: Underfed, main: float, process: float | None) -> bool:

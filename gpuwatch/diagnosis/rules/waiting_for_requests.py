@@ -30,9 +30,8 @@ Sources
     Linux, net.ipv4.ip_local_port_range.
 """
 
-from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import loading, open_causes, words
+from gpuwatch.diagnosis.rules.shared import cards, loading, open_causes, words
 from gpuwatch.diagnosis.signals.waveform import SILENT_PERCENT
 
 _LEAVE = Advice(
@@ -49,8 +48,6 @@ RULE = Rule(
 )
 LOADS_BYTES_PER_SECOND = 10e6
 """Read from storage: logs and swapped-in code are far below, weights far above."""
-FILLED_SHARE = 0.9
-"""The mean of memory in use, of its highest in the window."""
 
 
 def check(window: Window) -> Verdict:
@@ -85,9 +82,4 @@ def _still_loads(found: loading.Underfed) -> bool:
     reads much or its GPU memory is filling."""
     silent = all(words.is_below(gpu.busy_percent, SILENT_PERCENT) for gpu in found.gpus)
     reads = words.is_at_least(found.job.read_bytes_per_second, LOADS_BYTES_PER_SECOND)
-    return silent and (reads or any(_is_filling(gpu) for gpu in found.gpus))
-
-
-def _is_filling(gpu: GpuFacts) -> bool:
-    used, highest = gpu.memory_used_bytes, gpu.memory_highest_bytes
-    return used is not None and highest is not None and used < FILLED_SHARE * highest
+    return silent and (reads or any(cards.is_filling(gpu) for gpu in found.gpus))

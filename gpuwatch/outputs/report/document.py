@@ -453,9 +453,18 @@ def _nothing(report: Report) -> str:
     if not report.decided:
         return "Too short, or too few readings, to say whether anything is wrong."
     if not report.phases or any(phase.kind == "steady" for phase in report.phases):
-        return "Nothing wrong was found."
+        rests = [one for one in groups(report) if _settles(one.cause.rule)]
+        why = f"{_lead_words(report, rests[0])} " if rests else ""
+        return f"{why}Nothing wrong was found."
     moments = (report.total.busy_gpu_seconds or 0.0) >= 1.0
     return "Almost nothing ran: idle except for moments." if moments else "Nothing ran: idle."
+
+
+def _settles(rule: str) -> bool:
+    # Slow to import, unless something was found.
+    from gpuwatch.diagnosis.catalogue import known  # noqa: PLC0415
+
+    return known(rule).settles
 
 
 def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:

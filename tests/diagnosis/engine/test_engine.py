@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import JobMember, JobRank
+from gpuwatch.core.model import JobMember, JobRank, Process
 from gpuwatch.diagnosis.catalogue import find
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.facts.window import Window
@@ -134,6 +134,29 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
     "a crowded machine is among them": (
         (w.window(gpus=(HALF,), job=w.job(ranks=(w.rank(run_queue_wait_percent=40.0),))),),
         {"python_bound": UNREAD}, "its data loader, a free core (the machine is crowded) or", False,
+    ),
+    "a desktop has no loader": (
+        (w.window(gpus=(HALF,), job=w.job(
+            model={"command": "/usr/lib/xorg/Xorg :0", "framework": None, "ranks": ()},
+            workers=None, ranks=(), cpu_cores=0.1)),),
+        {"loader_cpu_bound": UNREAD}, "waiting for something outside (a network, a person);", False,
+    ),
+    "a GPU that only draws is not under-used": (
+        (w.gpu_only(w.gpu(busy=w.steady(6.0), others=(
+            Process(pid=5, name="Xorg", gpu_kind="graphics"),
+            Process(pid=6, name="firefox", gpu_kind="graphics")))),), FINE,
+        "GPU 0 is idle, and nothing waits for it.", True,
+    ),
+    "no data is said to be missing where only a simulation runs": (
+        (w.gpu_only(w.gpu(busy=w.steady(45.0), others=(
+            Process(pid=5, command="gmx mdrun", gpu_kind="compute"),))),),
+        {"oscillation": UNREAD},
+        "its own work on the CPU or something outside (a network, a person); this needs the prog",
+        False,
+    ),
+    "an optimizer on the host is named": (
+        (w.window(gpus=(HALF,), job=w.job(cpu_cores=33.0)),), {"python_bound": UNREAD},
+        "waiting for work on the CPU or copies to host memory (offload), its data loader", False,
     ),
     "a log of GPUs alone would need the processes": (
         (w.gpu_only(HALF),), {"loader_cpu_bound": UNREAD},

@@ -360,6 +360,13 @@ def test_power_under_load_is_that_of_busy_polls() -> None:
     assert (facts.pcie_generation_busy, facts.pcie_width_busy) == (5, 16)
 
 
+def test_the_link_of_a_gpu_at_rest_is_not_one_under_load() -> None:
+    """A display keeps it some percent busy in P8; its link then runs at generation 1."""
+    idle: dict[str, Any] = {"busy": 30.0, "pcie_generation": 1, "pcie_width": 16}
+    assert after(looks(60, performance_state=8, **idle)).gpus[0].pcie_generation_busy is None
+    assert after(looks(60, performance_state=2, **idle)).gpus[0].pcie_generation_busy == 1
+
+
 def test_throttling_comes_from_counters_before_polls() -> None:
     """A counter knows what happened between the polls; a reason without one is polled."""
     polled, counted = ("sw_power_cap", "hw_slowdown"), (ReasonSeconds("sw_power_cap", 0.25),)

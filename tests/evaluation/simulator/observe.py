@@ -76,7 +76,8 @@ class Observer:
                     threads=proc.thread_count,
                     gpu_uuid=None if device is None else uuid_of(device), gpu_memory_bytes=held,
                     gpu_busy_percent=share if self.view.shares and not self.view.mig else None,
-                    gpu_kind=None if device is None else "compute"
+                    gpu_kind=None if device is None
+                    else "graphics" if proc.name == "Xorg" else "compute"
                 )  # fmt: skip
 
     @staticmethod

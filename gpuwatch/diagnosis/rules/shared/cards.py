@@ -71,6 +71,10 @@ FORMER_USUAL = 1.3
 """Its usual power over that now, for a quarter of the time: an evaluation may draw more than
 training does."""
 
+FILLED_SHARE = 0.9
+"""The mean of memory in use, of its highest in the window."""
+ENCODES_PERCENT = 50.0
+"""Utilisation of the video encoder: what feeds it sets the pace of such a job, and no kernel."""
 
 XIDS_UNREAD = ("the driver's errors (Xid)",)
 XID_SECONDS = 1800.0
@@ -155,6 +159,17 @@ def name_of(rank: RankFacts) -> str:
 def memory_most(gpu: GpuFacts) -> float | None:
     """The most bytes in use at any time of the window."""
     return words.highest([gpu.memory_highest_bytes, gpu.memory_used_bytes])
+
+
+def encodes(gpu: GpuFacts) -> bool:
+    """Check whether its video encoder sets the pace of what runs on it."""
+    return words.is_at_least(gpu.encoder_percent, ENCODES_PERCENT)
+
+
+def is_filling(gpu: GpuFacts) -> bool:
+    """Check whether its memory grew so much within the window that something is being loaded."""
+    used, highest = gpu.memory_used_bytes, gpu.memory_highest_bytes
+    return used is not None and highest is not None and used < FILLED_SHARE * highest
 
 
 def memory_share(gpu: GpuFacts) -> float | None:

@@ -3,11 +3,12 @@ reports of its own loop (``gpuwatch.torch``), and whether a loader feeds it at a
 where the rules begin and never what they conclude from.
 """
 
+import re
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gpuwatch.core.model import GpuKey
+from gpuwatch.core.model import GpuKey, Job
 from gpuwatch.diagnosis.facts.window import (
     GpuFacts,
     JobFacts,
@@ -66,6 +67,9 @@ COPIES_SHARE = 0.05
 """Share of the time in copies to the GPU: the same measure as for waits."""
 
 OTHER_INPUTS = {"tensorflow": "its tf.data pipeline", "jax": "its input pipeline"}
+_PYTHON = re.compile(r"py|torchrun|accelerate|deepspeed|ray|jupyter|:", re.IGNORECASE)
+"""In the name of a program: those that run Python, or run what does; a title that was set has a
+colon (``ray::train``)."""
 NOTEBOOKS = ("ipykernel", "colab_kernel_launcher")
 """Parts of the command of a notebook's kernel."""
 
@@ -133,8 +137,27 @@ def no_loader(job: JobFacts) -> str | None:
         return f"the job serves requests: {model.serves}"
     if model.simulates is not None:
         return f"the job steps environments: {model.simulates}"
+    if not may_be_python(model):
+        return f"{_program(model.command)} is no Python program"
     other = model.framework in OTHER_INPUTS
     return f"no PyTorch DataLoader feeds a job of {model.framework}" if other else None
+
+
+def may_be_python(job: Job) -> bool:
+    """Check whether a training framework, and a loader with it, can be in the job, as far as the
+    libraries and the command show: not in a desktop, a video encoder or most simulations."""
+    return job.framework is not None or may_run_python(job.command)
+
+
+def may_run_python(command: str | None) -> bool:
+    """Check whether a command runs Python, as far as its program's name says."""
+    name = _program(command)
+    return not name or bool(_PYTHON.search(name))
+
+
+def _program(command: str | None) -> str:
+    first = (command or "").split()[:1]
+    return first[0].rpartition("/")[2] if first else ""
 
 
 def runs_by_hand(job: JobFacts | None, waves: Sequence[Waveform]) -> bool:

@@ -4,12 +4,14 @@ against it."""
 
 from collections.abc import Callable, Sequence
 
-from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, Window
-from gpuwatch.diagnosis.rules.shared import loaders, words
+from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, RankFacts, Window
+from gpuwatch.diagnosis.rules.shared import cards, loaders, words
 from gpuwatch.diagnosis.rules.shared.loading import (
     FED_SHARE,
     OTHER_INPUTS,
     STACKS_LOADING_PERCENT,
+    may_be_python,
+    may_run_python,
     no_loader,
     reported_wait,
 )
@@ -24,7 +26,16 @@ WRITES_BYTES_PER_SECOND = 50e6
 """A process that writes this while its GPU idles saves a checkpoint."""
 MAIN_COMPUTES_PERCENT = 60.0
 """Percent of a core, while the GPU idles: waiting for anything takes less."""
+HOST_COMPUTES_CORES = 6.0
+"""Of one training process with all its threads, loader workers apart: launching takes its main
+thread, the one of the backward pass and part of those that pin memory and drive collectives."""
+OFFLOADS_BYTES_PER_SECOND = 5e9
+"""Over PCIe, in one direction, on average: float32 images at several thousand a second are below 2
+GB/s; weights, gradients or optimizer states that live in host memory cross it in each step."""
 SAVES = ("saves", "a save")
+OUTSIDE = "something outside (a network, a person)"
+OWN_WORK = "its own work on the CPU"
+OFFLOAD = "work on the CPU or copies to host memory (offload)"
 FROM_OUTSIDE = ("data", "requests", "work on the CPU", "other GPUs of the job", "saves")
 """Causes of which nothing can be known from a GPU alone."""
 
@@ -32,6 +43,32 @@ FROM_OUTSIDE = ("data", "requests", "work on the CPU", "other GPUs of the job", 
 def reduces_on_cpu(job: JobFacts) -> bool:
     """Check whether its ranks exchange gradients over gloo, which computes on the CPU."""
     return len(job.ranks) > 1 and job.job.collectives == "gloo"
+
+
+def process_percent(job: JobFacts) -> float | None:
+    """CPU of a training process with all its threads, in percent of a core, mean of the ranks."""
+    if job.cpu_cores is None or not job.ranks:
+        return None
+    workers, loading = job.workers, 0.0
+    if workers is not None and workers.count > 0.0:
+        if workers.cpu_percent is None:
+            return None
+        loading = workers.count * workers.cpu_percent / 100.0
+    return max(0.0, 100.0 * (job.cpu_cores - loading) / len(job.ranks))
+
+
+def offload(job: JobFacts, gpus: Sequence[GpuFacts]) -> str | None:
+    """How the job shows that the host computes, or copies what GPU memory does not hold, as a
+    clause: its main thread then spins or computes, and launches nothing late."""
+    cores = (process_percent(job) or 0.0) / 100.0
+    if cores >= HOST_COMPUTES_CORES and job.job.simulates is None:
+        used = words.cores_of(cores)
+        return f"each rank computes on {used} beside its loader, as an offloaded optimizer does"
+    both = [(gpu.pcie_rx_bytes_per_second, gpu.pcie_tx_bytes_per_second) for gpu in gpus]
+    rate = words.mean([words.highest(rates) for rates in both])
+    if words.is_at_least(rate, OFFLOADS_BYTES_PER_SECOND):
+        return f"{words.amount(rate or 0.0)}/s cross PCIe, as with weights kept in host memory"
+    return None
 
 
 def against_loader(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
@@ -84,10 +121,21 @@ def waits_outside(job: JobFacts, ranks: Sequence[RankFacts]) -> bool:
 def causes(window: Window, ranks: Sequence[RankFacts]) -> Sequence[str]:
     """Return what the GPUs of ``ranks`` may be waiting for, in the order of how soon a person
     would look there."""
-    job = window.job
+    job, encodes = window.job, any(map(cards.encodes, window.gpus))
+    found = ["its video encoder"] if encodes else []
     if job is None:
-        return FROM_OUTSIDE
-    return [cause for find in _CAUSES if (cause := find(job, ranks)) is not None]
+        return [*found, *(FROM_OUTSIDE if _may_train(window) else (OWN_WORK, OUTSIDE))]
+    if offload(job, window.gpus) is not None:
+        found.append(OFFLOAD)
+    return found + [cause for find in _CAUSES if (cause := find(job, ranks)) is not None]
+
+
+def _may_train(window: Window) -> bool:
+    """Check whether a training job can be on these GPUs, as far as their programs are known."""
+    if window.job is not None:
+        return may_be_python(window.job.job)
+    there = [one.command or one.name for gpu in window.gpus for one in gpu.others or ()]
+    return not there or any(map(may_run_python, there))
 
 
 def _requests(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
@@ -106,6 +154,13 @@ def _loading(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
         return None
     without = bool(ranks) and all(rank.loader_workers == 0 for rank in ranks)
     return "work of its main thread, such as loading" if without else "its data loader"
+
+
+def _own_work(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
+    if may_be_python(job.job) or job.job.serves is not None:
+        return None
+    works = words.is_at_least(job.cpu_cores, RESTING_PERCENT / 100.0)
+    return OWN_WORK if works else OUTSIDE
 
 
 def _other_ranks(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
@@ -128,22 +183,26 @@ def _a_save(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
 def _outside(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
     against = against_loader(job, ranks)
     rests = against is not None and against == _resting(job, ranks)
-    return "something outside (a network, a person)" if rests else None
+    return OUTSIDE if rests else None
 
 
 def _synchronisation(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
-    open_to_it = not job.stacks and job.job.serves is None and job.job.simulates is None
+    other = job.job.serves is not None or job.job.simulates is not None
+    open_to_it = not job.stacks and not other and may_be_python(job.job)
     return "a synchronisation in each step" if open_to_it else None
 
 
 _CAUSES: tuple[Callable[[JobFacts, Sequence[RankFacts]], str | None], ...] = (
-    _requests, _own_processes, _loading, _other_ranks, _a_core, _a_save, _outside, _synchronisation,
+    _requests, _own_processes, _loading, _own_work, _other_ranks, _a_core, _a_save, _outside,
+    _synchronisation,
 )  # fmt: skip
 
 
 def what_decides(window: Window, ranks: Sequence[RankFacts] = ()) -> str:
     """The one reading that would tell the open causes apart."""
     job = window.job
+    if not _may_train(window):
+        return "the program's own log or a profiler (Nsight Systems)"
     if job is None:
         return BESIDE
     if job.main_thread_percent is None:

@@ -169,6 +169,11 @@ IDLE = Cases("idle_holding_memory", {
         window(gpus=asleep().gpus, job=at_rest(write_bytes_per_second=2e8)), "write",
     ),
     "at the start": asleep(starting=True),
+    "its memory fills: a model is loaded": (
+        window(gpus=(replace(asleep().gpus[0], memory_used_bytes=10.0 * GIB,
+                             memory_highest_bytes=20.0 * GIB),), job=at_rest()),
+        "still filling",
+    ),
 }, {
     "before half a minute": (asleep(watched_seconds=10.0), "s of data"),
     "without the busy share": (gpu_only(gpu(busy=None)), "utilisation"),
@@ -210,7 +215,39 @@ OTHERS = (
     Process(pid=9, user="bob", command="python big.py", gpu_busy_percent=37.0),
 )
 UNSHOWN = gpu(foreign_busy_percent=None, foreign_memory_bytes=None)
+
+
+def of_ann(count: int, **facts: Any) -> tuple[Process, ...]:
+    known: dict[str, Any] = {"user": "ann", "command": "ffmpeg -i a.mp4", "gpu_busy_percent": 9.0}
+    return tuple([Process(pid=100 + number, **(known | facts)) for number in range(count)])
+
+
+def shared(*others: Process, user: str = "ann", **facts: Any) -> Window:
+    """A job of ann's that has a third of the GPU; the others take twice that."""
+    card = gpu(own_busy_percent=33.0, foreign_busy_percent=66.0, others=others, **facts)
+    return window(gpus=(card,), job=job(model={"user": user}))
+
+
+MPS = Process(pid=3, user="root", name="nvidia-cuda-mps-server", gpu_memory_bytes=30 << 20)
 TENANT = Cases("other_tenant", {
+    "programs of the same user are no others": (
+        shared(*of_ann(4), encoder_percent=85.0),
+        {"severity": "info", "lost_share": None,
+         "summary": "with 4 other programs of the same user ... encoder is 85% busy",
+         "advice.0.action": "Leave it as it is"},
+    ),
+    "under MPS nothing takes turns": (
+        shared(*of_ann(2), MPS),
+        {"severity": "info", "lost_share": None,
+         "summary": "with 2 other programs through MPS, side by side"},
+    ),
+    "one of them is somebody else's": (
+        shared(*of_ann(1), *OTHERS), {"severity": "warning", "summary": "take turns"},
+    ),
+    "in containers everybody is root": (
+        shared(*of_ann(1, user="root", container="1f2e"), user="root"),
+        {"severity": "warning", "summary": "take turns"},
+    ),
     "what others take is what the job loses": (
         window(gpus=(gpu(0), gpu(1, foreign_busy_percent=40.0))),
         {"gpus": ("GPU-1",), "lost_share": pytest.approx(0.4),
@@ -246,6 +283,11 @@ PCIE = Cases("pcie_degraded", {
         gpu_only(gpu(busy=swinging(0.35), pcie_rx_idle_bytes_per_second=0.8e9, **FIRST_BY_FOUR)),
         {"severity": "warning", "lost_share": lambda lost: 0.5 < lost < 0.7,
          "explains": {"memory_not_pinned"}, "advice.0.present": "generation 1 x4"},
+    ),
+    "fed in an external box, whose traffic is not read: nothing is lost": (
+        gpu_only(gpu(pcie_generation_busy=3, pcie_width_busy=4, **UNREAD)),
+        {"severity": "info", "lost_share": None, "explains": frozenset(),
+         "advice.0.action": "Leave it as it is"},
     ),
     "nothing waits for a slow link": (
         gpu_only(gpu(**FIRST_BY_FOUR)), {"severity": "info", "lost_share": None},

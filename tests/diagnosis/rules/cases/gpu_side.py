@@ -70,6 +70,15 @@ BURSTS = Cases("oscillation", {
                write_when_idle_bytes_per_second=2e8),
         {"summary": "the exchange of gradients over gloo, a save or"},
     ),
+    "a simulation has neither framework nor loader": (
+        bursts(model={"command": "/opt/gromacs/bin/gmx mdrun -deffnm md", "framework": None,
+                      "ranks": NO_WORKERS}, workers=None),
+        {"summary": lambda said: said.endswith("waiting for its own work on the CPU"),
+         "says": "gmx is no Python program", "advice.0.action": "get the program's own log"},
+    ),
+    "an optimizer on the host": (
+        bursts(cpu_cores=33.0), {"summary": "host memory (offload)"},
+    ),
     "a sibling that is fed is left alone": (
         gpu_only(gpu(0), gpu(1, busy=swinging(0.5))), {"gpus": ("GPU-1",)},
     ),

@@ -478,6 +478,9 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
     "gloo keeps the CPU busy, too": (
         alone(model={"collectives": "gloo"}, ranks=(w.rank(0, loader_workers=0),) * 2), "gloo",
     ),
+    "an optimizer on 29 cores keeps the main thread busy, too": (
+        alone(cpu_cores=29.0), "offload",
+    ),
     "others use its GPU, too": (
         replace(alone(), gpus=(w.gpu(busy=w.swinging(0.4), foreign_busy_percent=30.0),)), "others",
     ),

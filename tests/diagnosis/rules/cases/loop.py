@@ -43,6 +43,7 @@ IN_VAIN = Cases("busy_without_work", {
     "no SM activity and a busy memory controller":
         w.gpu_only(w.gpu(**(LITTLE | NO_SM | {"memory_controller_percent": 70.0}))),
     "not busy all the time": w.gpu_only(w.gpu(busy=w.steady(45.0), **LITTLE)),
+    "a video encoder works": (w.gpu_only(w.gpu(encoder_percent=85.0, **LITTLE)), "video encoder"),
     "on a rank that waits for one that idles":
         w.window(gpus=(w.gpu(0, **LITTLE), w.gpu(1, busy=w.steady(50.0)))),
 }, {
@@ -57,6 +58,7 @@ def small(index: int = 0, **facts: Any) -> GpuFacts:
     return w.gpu(index, **(known | room | facts))
 
 
+FOUR_OF_EIGHT = {"collectives": "nccl", "world_size": 8}
 FLAT_SMALL = (small(busy=w.steady(70.0)),)
 BATCH = Cases("batch_too_small", {
     "to 90% of the memory the batch can go for sure": (
@@ -83,6 +85,9 @@ BATCH = Cases("batch_too_small", {
         w.window(gpus=FLAT_SMALL, job=w.job(main_thread_percent=50.0)),
 }, {
     "the gpu is filled": w.window(),
+    "a video encoder works": (
+        w.window(gpus=(small(encoder_percent=85.0),)), "video encoder",
+    ),
     "on the edge of two readings": w.window(
         gpus=(small(power_busy_watts=410.0, sm_active_percent=48.0),)
     ),
@@ -98,6 +103,8 @@ BATCH = Cases("batch_too_small", {
         "no room",
     ),
 }, {
+    "its kernels may wait for ranks of other machines":
+        (w.window(gpus=(small(),), job=w.job(model=FOUR_OF_EIGHT)), "ranks on other machines"),
     "no size of the memory":
         (w.gpu_only(small(identity=w.identity(memory_total_bytes=None))), "memory"),
     "neither power nor SM activity": (w.gpu_only(small(**NEITHER)), "SM activity"),
@@ -161,6 +168,14 @@ PYTHON = Cases("python_bound", {
     "it compiles": (launching(compile_share=0.5), "compiles"),
     "no kernel at all": launching(gpus=(w.gpu(busy=w.steady(0.3)),)),
     "copies fill a slow link": launching(gpus=(SLOW_LINK,)),
+    "an optimizer on 29 cores of the host": (launching(cpu_cores=31.4), "each rank computes on 29"),
+    "weights come over PCIe in each step": (
+        launching(gpus=(w.gpu(busy=w.steady(45.0), pcie_rx_bytes_per_second=12e9),)),
+        "11.2G/s cross PCIe",
+    ),
+    "gradients go to the host, where they are kept": (
+        launching(gpus=(w.gpu(busy=w.steady(45.0), pcie_tx_bytes_per_second=8e9),)), "PCIe",
+    ),
 }, {
     "may be loading": (launching(ranks=NO_WORKERS), "stacks"),
     "steps as long as the time between polls, which meet the same moment of each": (
@@ -326,6 +341,7 @@ def calling(share: float | None = 0.25, idle: float = 30.0, **facts: Any) -> Win
 
 
 CALLS = Cases("network_calls", {
+    "a call of 0.25 s in steps of a second": (calling(0.25, 25.0), {"lost_share": above(0.2)}),
     "asleep for an answer, with batches ready": (
         calling(),
         {"summary": "sat idle 30% of the time: the training loop waits for answers",
