@@ -116,7 +116,6 @@ class GpuReading:
     memory_controller_percent: Amount | None = reading(
         "memory controller",
         "mem-ctrl",
-        metric="memory_controller_ratio",
         help="Share of time in which GPU memory was read or written.",
     )
     memory_used_bytes: Whole | None = reading(
@@ -169,10 +168,10 @@ class GpuReading:
     )
     """GPU to host."""
     encoder_percent: Amount | None = reading(
-        "encoder", "enc", metric="encoder_ratio", help="Utilization of the video encoder."
+        "encoder", "enc", help="Utilization of the video encoder."
     )
     decoder_percent: Amount | None = reading(
-        "decoder", "dec", metric="decoder_ratio", help="Utilization of the video decoder."
+        "decoder", "dec", help="Utilization of the video decoder."
     )
     energy_joules: Amount | None = reading(
         "energy", metric="energy_joules_total", help="Energy used since the driver was loaded."
