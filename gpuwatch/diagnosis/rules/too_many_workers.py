@@ -20,6 +20,8 @@ When it is wrong
 What to do
     Lower num_workers to the number named (the cores one rank may use, less one for its main
     thread, and no more than it needs), then make the transforms cheaper if it does not suffice.
+    Where the main thread itself gets its core, fewer workers would only make fewer batches: more
+    cores or cheaper transforms.
 
 Thresholds
     1.1 workers and main threads for each usable core: PyTorch warns as soon as num_workers
@@ -34,7 +36,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.facts.window import JobFacts, WorkerFacts
-from gpuwatch.diagnosis.rule import Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, underfed, waits_for_cores
 
@@ -106,7 +108,12 @@ def _firing(
     better = loaders.recommended_workers(window.host, found.job, count, found.busy_share)
     missing = ("run-queue wait",) if workers.run_queue_wait_percent is None else ()
     advice = [loaders.cheaper_transforms(f"{share} cannot serve them all")]
-    if better is not None and better < count:
+    waits = words.mean([rank.run_queue_wait_percent for rank in found.ranks])
+    if waits is not None and waits < RUN_QUEUE_WAIT_PERCENT:
+        # The main threads get their cores: fewer workers would only make fewer batches.
+        why = "the main thread gets its core, so fewer workers would only make fewer batches"
+        advice.insert(0, Advice("Give the job more cores.", why=why))
+    elif better is not None and better < count:
         why = "more workers than cores take turns and slow the main thread down"
         advice.insert(0, loaders.set_workers("Lower num_workers", count, better, why))
     how = "not read: judged by how often they are preempted"

@@ -515,11 +515,13 @@ LATE_BATCHES = Cases("late_batches", {
 })  # fmt: skip
 
 
-def crowded(count: int = 24, **facts: Any) -> Window:
+def crowded(count: int = 24, main_queue: float = 25.0, **facts: Any) -> Window:
     many = w.workers(count, cpu_percent=62.0, run_queue_wait_percent=36.0)
     known: dict[str, Any] = {
         "workers": many, "cpu_cores": 15.5,
-        "ranks": (w.rank(loader_workers=count, workers=many),),
+        "ranks": (
+            w.rank(loader_workers=count, workers=many, run_queue_wait_percent=main_queue),
+        ),
     }  # fmt: skip
     return w.window(gpus=(w.gpu(busy=w.swinging(0.6)),), job=w.job(**(known | facts)))
 
@@ -532,6 +534,11 @@ TOO_MANY = Cases("too_many_workers", {
         crowded(),
         {"advice.0.present": "24", "advice.0.wanted": "15", "explains": {"loader_cpu_bound"},
          "summary": "24 loader workers share 16 cores"},
+    ),
+    "the main thread gets its core: fewer would only make fewer batches": (
+        crowded(main_queue=0.3),
+        {"advice.0.action": "Give the job more cores", "advice.0.setting": None,
+         "advice.1.action": "Make the transforms cheaper"},
     ),
     "one, and one core": (
         crowded(1, model={"usable_cores": 1.0}, cpu_cores=1.0),
