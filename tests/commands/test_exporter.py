@@ -102,6 +102,8 @@ def test_ways_to_run_it_name_the_port_and_folder_that_it_uses() -> None:
     (container,) = pod["spec"]["containers"]
     assert pod["metadata"]["annotations"]["prometheus.io/port"] == str(PORT)
     assert container["ports"][0]["containerPort"] == PORT
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["path"] == "/healthz"
     assert container["volumeMounts"][0]["mountPath"] == str(POD_LOGS)
 
 

@@ -56,7 +56,8 @@ def test_names_in_prometheus_are_in_its_base_units() -> None:
     assert GPU["sm_clock_mhz"].unit.factor == 1e6
     assert GPU["power_watts"].metric == "power_watts"
     assert GPU["pcie_width"].metric == "pcie_lanes"
-    assert GPU["encoder_percent"].metric == ""
+    assert GPU["encoder_percent"].metric == "encoder_ratio"
+    assert GPU["busy_samples"].metric == ""
 
 
 _ROW = (

@@ -113,7 +113,11 @@ class GpuReading:
     busy_percent: Amount | None = reading("busy")
     busy_samples: tuple[BusySample, ...] | None = reading("fine samples")
     """Driver samples since the snapshot before, oldest first; ``None``: this GPU keeps none."""
-    memory_controller_percent: Amount | None = reading("memory controller", "mem-ctrl")
+    memory_controller_percent: Amount | None = reading(
+        "memory controller",
+        "mem-ctrl",
+        help="Share of time in which GPU memory was read or written.",
+    )
     memory_used_bytes: Whole | None = reading(
         "memory", "mem", limit="memory_total_bytes", help="Memory in use."
     )
@@ -163,8 +167,12 @@ class GpuReading:
         "PCIe tx (to host)", "tx", metric="pcie_transmit_bytes_total", help=_SUMMED
     )
     """GPU to host."""
-    encoder_percent: Amount | None = reading("encoder", "enc")
-    decoder_percent: Amount | None = reading("decoder", "dec")
+    encoder_percent: Amount | None = reading(
+        "encoder", "enc", help="Utilization of the video encoder."
+    )
+    decoder_percent: Amount | None = reading(
+        "decoder", "dec", help="Utilization of the video decoder."
+    )
     energy_joules: Amount | None = reading(
         "energy", metric="energy_joules_total", help="Energy used since the driver was loaded."
     )

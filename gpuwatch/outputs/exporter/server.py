@@ -9,6 +9,7 @@ https://prometheus.io/docs/prometheus/latest/configuration/https/
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import ipaddress
 import os
@@ -30,6 +31,7 @@ from msgspec import Meta, Struct
 from gpuwatch.core.text import SentenceError, bug_place, clean
 
 CONNECTIONS_MOST, REQUEST_SECONDS = 16, 10.0
+GZIP_LEVEL = 5
 Page = Callable[[str, float | None, str], tuple[bytes, str]]
 """As ``Metrics.page``."""
 _QUERY = re.compile(r"(?:window=([1-9]\d?|[12]\d\d|300)s?)?", re.ASCII)
@@ -147,6 +149,15 @@ def _cut(request: socket.socket) -> None:
         request.shutdown(socket.SHUT_RDWR)
 
 
+def _accepts_gzip(accept_encoding: str) -> bool:
+    """Whether this header names gzip, other than to refuse it (``gzip;q=0``)."""
+    for choice in accept_encoding.lower().split(","):
+        name, *parameters = map(str.strip, choice.split(";"))
+        if name == "gzip":
+            return not any(re.fullmatch(r"q\s*=\s*0(\.0*)?", each) for each in parameters)
+    return False
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     server_version, sys_version = "gpuwatch", ""
@@ -158,6 +169,9 @@ class _Handler(BaseHTTPRequestHandler):
         asked = _QUERY.fullmatch(query)
         if len(hosts) != 1 or not self.server.expects(hosts[0]):
             self._answer(403, b"This host name is not known here: see --allow-host.\n")
+        elif self.path == "/healthz":
+            # Before the password: a probe of Kubernetes has none, and no reading is told here.
+            self._answer(200, b"ok\n")
         elif self.server.web.users and not self.server.web.admits(
             self.headers.get("Authorization", "")
         ):
@@ -171,10 +185,23 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             window = float(asked[1]) if asked[1] else None
             accept = self.headers.get("Accept", "")
-            self._answer(200, *self.server.page(self.client_address[0], window, accept))
+            body, kind = self.server.page(self.client_address[0], window, accept)
+            self._answer(200, body, kind, may_compress=True)
 
-    def _answer(self, code: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+    def _answer(
+        self,
+        code: int,
+        body: bytes,
+        kind: str = "text/plain; charset=utf-8",
+        *,
+        may_compress: bool = False,
+    ) -> None:
         self.send_response(code)
+        if may_compress:
+            self.send_header("Vary", "Accept-Encoding")
+            if _accepts_gzip(self.headers.get("Accept-Encoding", "")):
+                body = gzip.compress(body, GZIP_LEVEL)
+                self.send_header("Content-Encoding", "gzip")
         if code == 401:
             self.send_header("WWW-Authenticate", 'Basic realm="gpuwatch", charset="UTF-8"')
         self.send_header("Content-Type", kind)

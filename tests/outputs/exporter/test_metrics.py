@@ -61,6 +61,11 @@ def test_a_reading_is_in_base_units_and_one_that_was_not_taken_has_no_sample() -
     names = "sm_clock_hertz fan_ratio energy_joules_total power_watts ecc_errors_total"
     found = [exposed(f"gpu_{name}") for name in names.split()]
     assert found == [{"": 1.98e9}, {"": 0.0}, {"": 2.5}, {}, {}]
+    engines = gpu(memory_controller_percent=9.0, encoder_percent=0.0, decoder_percent=None)
+    exposed = Exposed(snapshot(gpus=(engines,)))
+    names = "memory_controller encoder decoder"
+    found = [exposed(f"gpu_{name}_ratio") for name in names.split()]
+    assert found == [{"": pytest.approx(0.09)}, {"": 0.0}, {}]
 
 
 def swinging(at: float) -> Snapshot:

@@ -1,6 +1,7 @@
 """The exporter's HTTP side: who may have the page, and what is refused."""
 
 import base64
+import gzip
 import os
 import socket
 import ssl
@@ -55,6 +56,41 @@ def test_the_page_is_for_the_address_that_asks() -> None:
         assert "/metrics" in answer(port, asked.replace("/metrics", "/"))
     with serving(None, "*") as port:
         assert " 200 " in answer(port, LOCAL.replace("localhost", "whatever.example"))
+
+
+def exchange(port: int, request: str) -> tuple[str, bytes]:
+    """The head and the body of an answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(f"{request}\r\n\r\n".encode())
+        head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+    return head.decode(), body
+
+
+@pytest.mark.parametrize(
+    ("accepted", "compressed"),
+    [("gzip", True), ("deflate, GZIP;q=0.5", True), ("gzip;q=0", False), ("gzip; q=0.0", False),
+     ("xgzip", False), ("", False)],
+)  # fmt: skip
+def test_the_page_is_compressed_for_who_accepts_gzip(accepted: str, compressed: bool) -> None:
+    """The same page, and the length that is said is that of what is sent."""
+    with serving() as port:
+        head, body = exchange(port, f"{LOCAL}\r\nAccept-Encoding: {accepted}")
+        assert ("\r\nContent-Encoding: gzip" in head) is compressed
+        assert f"\r\nContent-Length: {len(body)}" in head
+        assert (gzip.decompress(body) if compressed else body) == b"('127.0.0.1', None, '')"
+
+
+def test_health_is_answered_without_a_password_and_without_the_page() -> None:
+    """A probe has no password; the metrics still need one, and another's host name is refused."""
+    web = WebConfig()
+    web.users, web._matches = {"anna": server._NOBODY}, lambda *_: False
+    healthz = LOCAL.replace("/metrics", "/healthz")
+    with serving(web) as port:
+        head, body = exchange(port, healthz)
+        assert head.startswith("HTTP/1.0 200 ")
+        assert body == b"ok\n"
+        assert exchange(port, LOCAL)[0].startswith("HTTP/1.0 401 ")
+        assert " 403 " in answer(port, healthz.replace("localhost", "evil.example"))
 
 
 @pytest.mark.parametrize(
