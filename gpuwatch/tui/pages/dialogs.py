@@ -362,7 +362,8 @@ def _commands(view: View, actions: Collection[str]) -> Iterator[Choice]:
         if action in actions and action != "app.palette":
             for one in _ways(key._replace(action=action)):
                 known.setdefault(one.name, one)
-    yield from known.values()
+    firsts = [known.pop(name) for name in (*_SOUGHT, *_SOUGHT_OF_APP) if name in known]
+    yield from (*firsts, *known.values())
     if "sort_menu" in actions:
         for name in SORT_KEYS:
             yield Choice(f"sort_by({name!r})", f"sort by {name}", "O")
