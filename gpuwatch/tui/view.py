@@ -74,6 +74,8 @@ PANES = ("small", "large", "hidden")
 
 @dataclass(slots=True)
 class JobView:
+    first: bool = False
+    """True if its page is what was asked for: none leads back from there."""
     key: ProcessKey | None = None
     """The job's own key or, until it is known, that of a process of it."""
     last: Job | None = None

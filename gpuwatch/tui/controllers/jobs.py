@@ -379,6 +379,7 @@ class JobController(Controller):
         self._attached = attached
         if attached is None and started is not None:
             self._attached = started.key
+        self.view.job.first = self._attached is not None
         if self._attached is not None:
             self._read_closely(self._attached)
 
@@ -463,7 +464,9 @@ class JobController(Controller):
         from gpuwatch.tui.pages.job import ReportScreen  # noqa: PLC0415
 
         self.report.note_diagnosis(self._diagnosis.to_the_second())
-        if self.report.report() is None:
+        if self.view.job.key is None:
+            self.display.answer("the report is of one job: j opens it, then R")
+        elif self.report.report() is None:
             self.display.answer(NOTHING_YET)
         else:
             self.display.show(ReportScreen(self.view, self._written_report))

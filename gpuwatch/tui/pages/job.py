@@ -657,9 +657,12 @@ def _keys(view: View) -> Footer:
     """Return the keys that do something for this job."""
     job = shown_job(view)
     without = set() if view.job.output is not None else {_OUTPUT_KEY}
+    # The first page is left for good, another leads back to the whole machine.
+    leaving = "quit" if view.job.first else "back"
     if job is not None and ended_at(view, job) is not None:
         without |= {"S", "t", "k"} if shows_report(view) else {"S"}
-    return [key for key in JOB_FOOTER if key[0] not in without]
+    without |= set() if view.job.first else {"j"}
+    return [k for k in JOB_FOOTER if k[0] not in without and (k[0] != "q" or k[1] == leaving)]
 
 
 def _of_processes(page: Page) -> Title:

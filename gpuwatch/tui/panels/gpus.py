@@ -232,15 +232,19 @@ class State(NamedTuple):
 
 FED = State("fed", "fed")
 STARVED = State("starved", "starved")
-IN_BURSTS = State("in bursts", "starved")
+PAUSES = State("pauses", "starved")
 THROTTLED = State("throttled", "throttled")
 WAITING = State("waiting", "waiting")
+UNDERUSED = State("underused", "waiting")
 SLOWEST = State("slowest", "fed")
 IDLE = State("idle", "idle")
 LOST = State("lost", "error")
 IN_USE = State("in use", "unknown")
 UNKNOWN = State("unknown", "unknown")
-STATES = (FED, STARVED, IN_BURSTS, THROTTLED, WAITING, SLOWEST, IDLE, LOST, IN_USE, UNKNOWN)
+STATES = (
+    *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, SLOWEST, IDLE, LOST, IN_USE),
+    UNKNOWN,
+)
 
 _BY_RULE = {
     "thermal_throttle": THROTTLED,
@@ -248,10 +252,9 @@ _BY_RULE = {
     "collective_wait": WAITING,
     "straggler": WAITING,
     "pipeline_bubbles": WAITING,
-    "busy_without_work": WAITING,
-    "oscillation": IN_BURSTS,
-    "checkpoint_pauses": IN_BURSTS,
-    "validation_pauses": IN_BURSTS,
+    "busy_without_work": UNDERUSED,
+    "checkpoint_pauses": PAUSES,
+    "validation_pauses": PAUSES,
 }
 """The others to which idle time is lost starve a GPU; those to which busy time is lost, or none,
 say nothing of how busy it is."""
@@ -266,7 +269,7 @@ the second on is fed."""
 
 def state_of(view: View, gpu: Gpu) -> State:
     """Return the state of now; or of the moment that is looked at, by what was found and read
-    then."""
+    then. The finding that leads for the GPU has the word: it comes and goes as the verdict does."""
     moment = view.timeline.moment
     said: Sequence[Finding | FindingMark]
     if moment is None:
@@ -283,15 +286,15 @@ def state_of(view: View, gpu: Gpu) -> State:
     if moment is not None:
         # Why it was throttled is not kept.
         return _by_readings(_recent(view, gpu, _COARSE_SECONDS))
+    return _kept_for_seconds(view, gpu.uuid, lambda: _read_now(view, gpu))
+
+
+def _read_now(view: View, gpu: Gpu) -> State:
     held_back = throttle_text(gpu.reading)
     if held_back is not None and held_back[1] == "error":
         # Not at its power limit alone, where a GPU at full work belongs.
         return THROTTLED
-    return _kept_for_seconds(
-        view,
-        gpu.uuid,
-        lambda: _by_readings(_recent(view, gpu, _COARSE_SECONDS)),
-    )
+    return _by_readings(_recent(view, gpu, _COARSE_SECONDS))
 
 
 def held_up(view: View, *gpus: Gpu) -> list[Held]:

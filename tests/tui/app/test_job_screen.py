@@ -11,7 +11,7 @@ from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.pages.detail import DetailScreen
-from gpuwatch.tui.pages.findings import FindingsScreen
+from gpuwatch.tui.pages.findings import EvidenceScreen
 from gpuwatch.tui.pages.job import JobScreen, ReportScreen
 from gpuwatch.tui.pages.overview import OverviewScreen
 from gpuwatch.tui.view import row_key
@@ -293,7 +293,7 @@ async def test_the_report_of_a_job_that_runs_says_what_was_found() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (80, 12)])
 async def test_without_a_driver_the_finding_of_a_job_is_seen(size: tuple[int, int]) -> None:
-    """Above the notice that there is no driver, which has a line; d says why."""
+    """Above the notice that there is no driver, which has a line; d says why, at once."""
     now = without_driver()
     engine = HandEngine(diagnosis(now, found_on_cpu()))
     async with driven(now, size, engine=engine, attached=KEY) as drive:
@@ -307,4 +307,4 @@ async def test_without_a_driver_the_finding_of_a_job_is_seen(size: tuple[int, in
         assert second is not None
         assert first < second
         await drive.press("d")
-        assert isinstance(drive.app.screen, FindingsScreen)
+        assert isinstance(drive.app.screen, EvidenceScreen)

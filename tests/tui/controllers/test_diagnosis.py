@@ -152,13 +152,12 @@ async def test_a_finding_that_is_gone_stays_to_be_read() -> None:
     engine = HandEngine(several(what.now))
     async with driven(what, engine=engine) as drive:
         await drive.press("d")
-        await drive.press("enter")
         assert "no longer holds" not in drive.text
         engine.diagnosis = nothing(what.now)
         await drive.next()
         assert "no longer holds" in drive.text
         assert "Raise num_workers" in drive.text
-        await drive.press("escape")
+        await drive.press("escape", "d")
         assert isinstance(drive.app.screen, FindingsScreen)
         await drive.press("enter")
         assert "no finding to open" in drive.lines[-2]
@@ -213,7 +212,6 @@ async def test_a_starved_machine_is_diagnosed_on_the_screen() -> None:
         assert "waited for data" in drive.lines[2]
         assert "num_workers 2 ->" in drive.lines[3]
         await drive.press("d")
-        await drive.press("enter")
         assert "loader_cpu_bound" in drive.text
         await drive.press("end")
         last = find("loader_cpu_bound").documentation.split()[-1]
@@ -390,7 +388,7 @@ async def test_the_waveform_of_a_finding_that_cleared_stays() -> None:
         return [line.partition("\u2502")[2] for line in lines[top + 1 : top + 4]]
 
     async with driven(what, (120, 40), engine=engine) as drive:
-        await drive.press("d", "enter")
+        await drive.press("d")
         engine.diagnosis = nothing(what.now)
         await drive.feed(busy_at(what.now, 1, 3.0))
         at = drive.app.screen
