@@ -71,6 +71,7 @@ from gpuwatch.tui.panels.table import (
     state_style,
     width_of_columns,
 )
+from gpuwatch.tui.panels.time_axis import shown_process
 from gpuwatch.tui.runs import ended_at, find_job
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -443,14 +444,17 @@ def tree_rows(view: View, job: Job) -> list[TreeRow]:
     on_gpus: dict[ProcessKey, list[Process]] = {}
     for process in () if view.snapshot is None else view.snapshot.processes:
         if process.gpu_uuid is not None:
-            on_gpus.setdefault(process.key, []).append(process)
+            shown = shown_process(view, process, process.gpu_uuid)
+            on_gpus.setdefault(process.key, []).append(shown)
     places = {gpu.uuid: gpu.identity.machine for gpu in view.gpus}
     machines = {
         one.pid // PIDS_OF_A_MACHINE: places.get(one.gpu_uuid or "")
         for processes in on_gpus.values()
         for one in processes
     }
-    members, families = _folded(job.members) if is_folded(view, job) else (job.members, {})
+    uses = {key: some[0].gpu_uuid for key, some in on_gpus.items()}
+    every = [shown_process(view, one, uses.get(one.key)) for one in job.members]
+    members, families = _folded(every) if is_folded(view, job) else (every, {})
     commands = {member.pid: member.command for member in members}
     loops = {loop.key: loop for loop in job.loops}
     drawn = branches([(member.pid, member.parent_pid) for member in members], view.glyphs)

@@ -18,6 +18,7 @@ from gpuwatch.tui.charts.strips import (
     TimeWindow,
     highest,
     idle_spans,
+    mean_shown,
     nice_ceiling,
 )
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
@@ -221,13 +222,15 @@ def _trace(
     style: str | None = None,
     **more: Any,
 ) -> Trace:
-    """Return the job's reading ``name``, of now or of the moment that is looked at."""
-    series = view.history.job(job.key, name)
+    """Return the job's reading ``name``: its mean over the time that is shown, or what it was at
+    the moment that is looked at."""
+    series, value = view.history.job(job.key, name), getattr(job, name)
     if view.timeline.moment is not None:
         column = past_column(view, series)
         value = None if column is None else column.mean
-    else:
-        value = getattr(job, name)
+    elif value is not None:
+        shown = mean_shown(series, view.window)
+        value = value if shown is None else shown
     return Trace(kind, label, short or kind, write(value), style or kind, series, **more)
 
 

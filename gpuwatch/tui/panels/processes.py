@@ -23,6 +23,7 @@ from gpuwatch.tui.panels.table import (
     fitting,
     state_style,
 )
+from gpuwatch.tui.panels.time_axis import shown_process
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, fit_middle
 from gpuwatch.tui.view import RowKey, View, row_key
 
@@ -60,7 +61,11 @@ def table_rows(view: View) -> list[TableRow]:
     snapshot = view.snapshot
     if snapshot is None:
         return []
-    ordered = sorted(snapshot.processes, key=_sort_key(view), reverse=view.reverse)
+    every: Sequence[Process] = snapshot.processes
+    if view.sort in _FLICKERING_SORTS:
+        # They stand in the order of the numbers that are shown.
+        every = [shown_process(view, one, one.gpu_uuid) for one in every]
+    ordered = sorted(every, key=_sort_key(view), reverse=view.reverse)
     wanted = _wanted(view)
     branch = [""] * len(ordered)
     if view.tree:
@@ -107,6 +112,8 @@ _NUMBERS = {
     "cpu": "cpu_percent",
     "memory": "memory_resident_bytes",
 }
+
+_FLICKERING_SORTS = {"sm", "cpu"}
 
 
 def _sort_key(view: View) -> Callable[[Process], tuple[float | str, ...]]:
@@ -370,7 +377,9 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         zones.append(Zone(len(lines), 0, width, "process", key))
         selected = key == view.selected_row
         focused = selected and view.focus == "processes" and not view.in_findings
-        entry = one._replace(spark=_spark(view, one.process, window, spark)) if spark else one
+        entry = one._replace(process=shown_process(view, one.process, one.process.gpu_uuid))
+        if spark:
+            entry = entry._replace(spark=_spark(view, one.process, window, spark))
         shown = (entry._replace(seconds=None), _for(entry.seconds), selected, focused)
         found = before.get(key) if before_form == form else None
         if found is None or found[0] != shown:
