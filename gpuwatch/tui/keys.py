@@ -252,13 +252,28 @@ OVERVIEW_FOOTER = _footer(
 )
 JOB_FOOTER = _footer(
     (*JOB_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
-    *("back:leave", "quit:leave", "help", "j|machine:back", "why:findings", "report", "stacks", "output:pane", "fold"),
+    *(
+        "back:leave",
+        "quit:leave",
+        "help",
+        "j|machine:back",
+        "why:findings",
+        "report",
+        "stacks",
+        "output:pane",
+        "fold",
+    ),
     *("GPU:open_gpu", "pause", "kill:end_process", *_TIME_ITEMS, "speed(1)", "mark"),
     *("save:save_picture", "theme"),
 )
 DETAIL_FOOTER = _footer(
     (*DETAIL_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
-    *("q|back", "why:findings", "left right|other GPU:other_gpu(1)", "up down|scroll:scroll_body(1)"),
+    *(
+        "q|back",
+        "why:findings",
+        "left right|other GPU:other_gpu(1)",
+        "up down|scroll:scroll_body(1)",
+    ),
     *(*_TIME_ITEMS, "pause", "save:save_picture", "help"),
 )
 FINDINGS_FOOTER = _footer(

@@ -247,7 +247,8 @@ def _gpu_rows(page: Page) -> int:
 def _draw_gpus(page: Page, rows: int) -> Drawn:
     if rows != len(page.gpus):
         return [_gpu_summary(page.view, page.gpus, page.width)], []
-    painter = GpuPainter(page.view, page.gpus, page.width, marked=False)
+    lead, _ = job_charts.span(page.width)
+    painter = GpuPainter(page.view, page.gpus, page.width, marked=False, lead=lead)
     if not page.decided["each_gpu"] and rows > 1:
         # Their mean has the chart below.
         return [line for gpu in page.gpus for line in painter.draw(gpu, GpuStyle.SINGLE, 1)], []

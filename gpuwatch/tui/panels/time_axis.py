@@ -45,7 +45,7 @@ def past_column(view: View, series: Columns | None) -> Column | None:
     return None if column is None else Column(*column)
 
 
-_FLICKERING = ("busy_percent", "power_watts")
+_FLICKERING = ("busy_percent", "sm_active_percent", "power_watts")
 
 
 def shown_gpu(view: View, gpu: Gpu) -> Gpu:
