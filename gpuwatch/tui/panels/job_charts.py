@@ -73,6 +73,17 @@ class Spread(Together):
         return (known[0][0], known[1][1], known[2][2]) if len(known) == 3 else None
 
 
+class Envelope(Together):
+    """Series made of several: from the least to the most that any of them had, with their mean."""
+
+    def combine(self, columns: Sequence[Column | None]) -> Column | None:
+        known = [one for one in columns if one is not None]
+        if not known:
+            return None
+        lows, means, highs = zip(*known, strict=True)
+        return min(lows), sum(means) / len(known), max(highs)
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Chart of a job: what it is called (in full and short), its number, its series and scale."""
@@ -165,6 +176,25 @@ def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
         )
         for gpu in gpus
     ]
+
+
+def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
+    """Return a chart of how busy ``gpus`` are together, up to the busiest of them."""
+    uuids, history = [gpu.uuid for gpu in gpus], view.history
+    busy = [gpu.reading.busy_percent for gpu in gpus]
+    known = [one for one in busy if one is not None]
+    low, high = (f"{one:.0f}" for one in (min(known, default=0.0), max(known, default=0.0)))
+    reach = units.UNKNOWN if not known else f"{low}%" if low == high else f"{low}-{high}%"
+    find = [history.gpu(uuid, "busy_percent") for uuid in uuids]
+    return Trace(
+        kind="gpus",
+        label=f"all {len(gpus)} GPUs",
+        short=f"{len(gpus)} gpus",
+        text=reach,
+        style="value",
+        series=Envelope(tuple(uuids), lambda: find),
+        held=held_up(view, *gpus),
+    )
 
 
 def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:

@@ -16,7 +16,7 @@ from gpuwatch.tui.charts.strips import ASCII, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import findings, overview
 from gpuwatch.tui.pages.dialogs import unknown_dialog
-from gpuwatch.tui.pages.findings import EvidenceScreen, FindingsScreen, evidence_body, plain_text
+from gpuwatch.tui.pages.findings import EvidenceScreen, FindingsScreen, draw_evidence, evidence_body, plain_text
 from gpuwatch.tui.panels.findings import cause, place
 from gpuwatch.tui.runs import Runs, mark_now, measure_after
 from gpuwatch.tui.terminal.frame import width_of
@@ -422,7 +422,7 @@ def test_a_lost_gpu_is_said_once() -> None:
     assert "GPU 1 fell off the bus." in after
     # Its chart ends soon after the loss, however long ago that is.
     for each in (view, view_of(busy_at(what.now, 1200, 0.0), history=what.history)):
-        shown = texts(evidence_body(each, one, 120)[0])
+        shown = texts(evidence_body(each, one, 120, tall=40)[0])
         top = next(n for n, line in enumerate(shown) if "its last 60 seconds" in line)
         assert shown[top + 3].split()[:4] == ["GPU", "1", "busy", "lost"]
         assert "█" * 20 in shown[top + 3]
@@ -445,3 +445,25 @@ def test_what_holds_no_longer_is_listed_where_nothing_does() -> None:
         ["■", "first"],
         [],
     ]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+def test_the_evidence_for_many_gpus_shows_one_of_them_all_of_them_and_who_feeds_them(
+    size: tuple[int, int],
+) -> None:
+    """Also where the finding is one of several jobs; the table begins on the first page."""
+    what = scene("starved", 8, seconds=60)
+    engine = new_engine()
+    for snapshot in (*what.past, what.now):
+        engine.push(snapshot)
+    engine.finish()
+    found = engine.diagnosis
+    view = view_of(what, diagnosis=found)
+    one = found.causes[0]
+    assert len(one.members) > 1
+    shown = texts(draw_evidence(view, one, *size, 0, documentation=None)[0].lines)
+    text = "\n".join(shown)
+    for label in ("GPU 0 busy", "all 8 GPUs", "main threads", "workers"):
+        assert sum(label in line[:28] for line in shown) == 1, label
+    assert "GPU 1 busy" not in text
+    assert "meaning" in text
