@@ -13,7 +13,8 @@ begins) begins anew with all of that: each line can be read with those since the
 
 ``busy_samples`` (and a job's ``main_thread_samples`` and ``loader_worker_samples``) are pairs
 ``[at_unix_seconds, percent]``, ``throttle_durations`` pairs ``[reason, seconds]``,
-``late_readings`` pairs ``[field, seconds]``. Reading ignores fields (and, after a header, kinds of
+``late_readings`` pairs ``[field, seconds]``, ``xid_errors`` triples ``[code, times,
+last_unix_seconds]``. Reading ignores fields (and, after a header, kinds of
 lines) it does not know and takes a missing optional field as ``None``, so that a newer minor
 version is readable.
 """
@@ -46,6 +47,7 @@ from gpuwatch.core.model import (
     Process,
     Snapshot,
     TrainingLoop,
+    XidError,
 )
 from gpuwatch.core.text import clean
 
@@ -112,6 +114,7 @@ _MEMBER_LASTING = (
 )
 _JOB_READINGS = (
     *("cpu_throttled_percent", "ended_at_unix_seconds", "exit_code"),
+    *("pressure_cpu_some_percent", "pressure_io_some_percent", "pressure_memory_some_percent"),
     *("main_thread_samples", "loader_worker_samples"),
 )
 _ID = ("id", int)
@@ -130,6 +133,7 @@ _gpu = _Part(
     ("uuid", Text),
     ("lost", bool, False),
     ("allocated_to", tuple[Text, ...] | None, None),
+    ("xid_errors", tuple[XidError, ...] | None, None),
 )
 
 
@@ -216,10 +220,7 @@ class StreamWriter:
             interval_seconds=snapshot.interval_seconds,
             simulated=snapshot.simulated,
             host=snapshot.host,
-            gpus=[
-                _gpu.made_of(gpu.reading, gpu.uuid, lost=gpu.lost, allocated_to=gpu.allocated_to)
-                for gpu in snapshot.gpus
-            ],
+            gpus=[_gpu.made_of(gpu.reading, gpu.uuid, **_state(gpu)) for gpu in snapshot.gpus],
             processes=processes,
             jobs=list(self._job_rows(snapshot.jobs, new)),
             problems=snapshot.problems,
@@ -260,15 +261,18 @@ class StreamWriter:
 def status_text(snapshot: Snapshot) -> str:
     """Return one snapshot as what ``gpuwatch status --json`` prints, indented, without a line
     end."""
-    gpus = [
-        _merged(gpu.identity, {"lost": gpu.lost, "allocated_to": gpu.allocated_to}, gpu.reading)
-        for gpu in snapshot.gpus
-    ]
+    gpus = [_merged(gpu.identity, _state(gpu), gpu.reading) for gpu in snapshot.gpus]
     jobs = [_merged(job, {name: getattr(job, name) for name in _COMPUTED}) for job in snapshot.jobs]
     values = {field.name: getattr(snapshot, field.name) for field in fields(Snapshot)}
     values |= {"gpus": gpus, "jobs": jobs}
     about = {"schema": STATUS_SCHEMA_VERSION, "gpuwatch": __version__}
     return msgspec.json.format(_encode(about | values), indent=2).decode()
+
+
+def _state(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "lost": gpu.lost, "allocated_to": gpu.allocated_to, "xid_errors": gpu.xid_errors
+    }  # fmt: skip
 
 
 def _encode(value: object) -> bytes:
@@ -345,6 +349,7 @@ class Decoder:
                     reading=GpuReading(**_gpu.fields_of(gpu)),
                     lost=gpu.lost,
                     allocated_to=gpu.allocated_to,
+                    xid_errors=gpu.xid_errors,
                 )
                 for place, gpu in enumerate(body.gpus)
             ]

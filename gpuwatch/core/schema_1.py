@@ -20,6 +20,7 @@ from gpuwatch.core.model import (
     Problem,
     Process,
     Snapshot,
+    XidError,
 )
 
 
@@ -41,6 +42,7 @@ class _GpuState(Struct):
     uuid: Text
     lost: bool = False
     allocated_to: tuple[Text, ...] | None = None
+    xid_errors: tuple[XidError, ...] | None = None
 
 
 _BODY, _STATE, _READING = (
@@ -69,6 +71,7 @@ def snapshot_of(
                 reading=reading,
                 lost=state.lost,
                 allocated_to=state.allocated_to,
+                xid_errors=state.xid_errors,
             )
         )
     values |= {

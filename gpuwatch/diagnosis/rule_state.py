@@ -72,14 +72,25 @@ class RuleState:
         return busy or self.rule.lost_while_busy
 
     def update(
-        self, verdict: Verdict, seconds: float, unix_seconds: float, watched_seconds: float = 0.0
+        self,
+        verdict: Verdict,
+        seconds: float,
+        unix_seconds: float,
+        watched_seconds: float = 0.0,
+        judged_late_seconds: float = 0.0,
     ) -> None:
-        """``seconds``: since the evaluation before; ``watched_seconds``: of the window."""
+        """``seconds``: since the evaluation before; ``watched_seconds``: of the window;
+        ``judged_late_seconds``: for how long it could have been judged, had the end of the job's
+        start-up been seen at once."""
         fired_before = self.fires_now
         self.fires_now = isinstance(verdict, Firing)
         if isinstance(verdict, Firing):
             # It began somewhere between the two looks, which may be far apart while all is calm.
             held = seconds if fired_before else min(BEGAN_SECONDS, 0.5 * seconds)
+            if judged_late_seconds > held and not self.looks:
+                # The window it fired in reaches back so far: that is as good as one look more.
+                held, self.looks, self.since_unix_seconds = judged_late_seconds, 1, unix_seconds
+                self.strength, self.lost_at_first = verdict.strength, verdict.lost_share
             self._fire(verdict, held, unix_seconds, watched_seconds)
         elif isinstance(verdict, Clear) and verdict.at_once:
             self._reset()

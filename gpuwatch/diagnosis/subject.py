@@ -19,6 +19,8 @@ NEW_SHARE = 1 / 6
 GUESSED = 0.7
 """Factor of evidence that rests on guessed roles: before PyTorch 2.5 any child of a training
 process looks like a loader worker, the environments of reinforcement learning, too."""
+JUDGED_SECONDS = 8.0
+"""Steady work that rules wait for, before they say how a job is fed."""
 PAUSE_SETTLED_SECONDS = 4.0
 """Time after the end of a pause at which it is known what was written in it, and so what it was."""
 
@@ -58,6 +60,9 @@ class Subject:
         if not window.gpus:
             self._time.add(_time_key(window), now, passed, passed)
         self.looks += 1
+        late = 0.0
+        if self.window.starting and not window.starting:
+            late = max(0.0, window.steady_seconds - JUDGED_SECONDS)
         self.window = window
         self._findings = self._unknown = None
         for rule in self.rules:
@@ -67,7 +72,7 @@ class Subject:
                 state = self._states[rule.name] = RuleState(rule)
             if state is not None:
                 unix, watched = window.taken_at_unix_seconds, window.watched_seconds
-                state.update(verdict, seconds, unix, watched)
+                state.update(verdict, seconds, unix, watched, late)
         led = frozenset([one.name for one in self._ranked])
         self._ranked = arrange(window, self._states, led)
         for one in self._ranked:

@@ -212,16 +212,6 @@ def each_reading(facts: Facts) -> Iterator[Check]:
         yield _reading(facts, answer)
 
 
-def event_sets(facts: Facts) -> Iterator[Check]:
-    """gpuwatch reads Xid errors from the kernel's log; DCGM and others wait for events."""
-    survey = facts.survey
-    for uuid, error in [] if survey is None else _so_far(survey.event_errors):
-        gpu = next((one.identity for one in facts.snapshot.gpus if one.uuid == uuid), None)
-        reason = messages.error_words(error) if error else "Xid errors can be waited for"
-        status = SKIP if error else PASS
-        yield Check(group=READINGS, name="event sets", status=status, reason=reason, gpu=gpu)
-
-
 def whatever_else(facts: Facts) -> Iterator[Check]:
     """Yield what the dashboard says of the driver and no check above has said."""
     survey = facts.survey
@@ -236,7 +226,7 @@ def whatever_else(facts: Facts) -> Iterator[Check]:
 
 
 CHECKS = (
-    devices, library, versions, nvidia_smi, gpus, each_reading, event_sets, whatever_else,
+    devices, library, versions, nvidia_smi, gpus, each_reading, whatever_else,
 )  # fmt: skip
 
 
@@ -320,6 +310,8 @@ def _measured(reading: Reading, name: str, value: Any) -> Measured:
     label, unit = _named(name)
     if name == "processes":
         return Measured(name, value, None, "", "listed")
+    if name == "xid_errors":
+        return Measured(name, value, None, "Xid errors:")
     if name == "performance_state":
         return Measured(name, f"P{value}")
     if name == "throttle_reasons":

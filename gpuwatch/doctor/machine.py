@@ -11,6 +11,7 @@ from importlib import metadata
 from gpuwatch import __version__
 from gpuwatch.core import units
 from gpuwatch.core.private_files import make_folder, state_folder, why
+from gpuwatch.core.xids import xid_of
 from gpuwatch.doctor.check import (
     FAIL,
     PASS,
@@ -143,11 +144,11 @@ def xids(facts: Facts) -> Iterator[Check]:
     }
     for (bus, code), (times, at_unix) in log.xids.items():
         ago = units.age(facts.clocks[1].unix - at_unix)
-        reason = f"Xid {code}, {units.plural(times, 'time')}, the last {ago} ago"
-        cure = "NVIDIA's list of Xid errors says what it means; `dmesg` has the rest of its lines."
+        xid = xid_of(code)
+        reason = f"Xid {code} ({xid.meaning}), {units.plural(times, 'time')}, the last {ago} ago"
         gpu = buses.get(bus)
         reason = reason if gpu is not None else f"{reason}, of the card at {bus}"
-        yield Check(group=MACHINE, name=name, status=WARN, reason=reason, cure=cure, gpu=gpu)
+        yield Check(group=MACHINE, name=name, status=WARN, reason=reason, cure=xid.cure, gpu=gpu)
     if not log.xids:
         reason = "the kernel's log has none"
         yield Check(group=MACHINE, name=name, status=PASS, reason=reason)

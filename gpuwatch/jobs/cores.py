@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.sources.linux import cgroup, procfs
+from gpuwatch.sources.linux.host import parse_pressure, pressure_percent
 
 SLURM_CORES = "SLURM_CPUS_ON_NODE"
 """Cores of this machine that Slurm gave the step; slurmd sets it on each machine by itself, for
@@ -169,3 +170,56 @@ class ThrottleMeter:
             # The group was removed; where the process is now is for the next search.
             self.close()
             return None
+
+
+PRESSURES = ("cpu", "io", "memory")
+
+
+class JobPressure(NamedTuple):
+    """Shares of the time in which some task of a job's cgroup waited, as fields of ``Job``."""
+
+    pressure_cpu_some_percent: float | None = None
+    pressure_io_some_percent: float | None = None
+    pressure_memory_some_percent: float | None = None
+
+
+class PressureMeter:
+    """Pressure (PSI) of the cgroup that a process is in, which containers, Slurm and systemd make
+    one for each job (cgroup v2)."""
+
+    def __init__(self, pid: int, proc: Path = procfs.PROC) -> None:
+        self._pid, self._proc = pid, proc
+        self._files: dict[str, procfs.KernelFile] = {}
+        self._before: tuple[float, dict[str, int | None]] | None = None
+
+    def read(self, now: float) -> JobPressure:
+        """Return the shares since the read before; ``now``: monotonic seconds. ``None`` at the
+        first read, and where the kernel or the cgroup has no such file."""
+        if not self._files:
+            own = cgroup.read_folders(self._pid, self._proc)[:1]
+            self._files = {
+                name: procfs.KernelFile(own[0] / f"{name}.pressure") if own else _NO_FILE
+                for name in PRESSURES
+            }
+        waited = {name: self._waited(name) for name in PRESSURES}
+        before, self._before = self._before, (now, waited)
+        if before is None:
+            return JobPressure()
+        at, old = before
+        return JobPressure(
+            *[pressure_percent(old[name], total, now - at) for name, total in waited.items()]
+        )
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files, self._before = {}, None
+
+    def _waited(self, name: str) -> int | None:
+        try:
+            return parse_pressure(self._files[name].read()).get("some")
+        except OSError:
+            return None
+
+
+_NO_FILE = procfs.KernelFile("")

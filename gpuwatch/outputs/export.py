@@ -48,7 +48,7 @@ def values(item: object, wanted: Sequence[str]) -> list[Any]:
 _GPU = names(GpuIdentity, "machine")
 _STATE = ("lost", "allocated_to")
 _READINGS = names(GpuReading, "busy_samples")
-_HOST = names(Host, "name", "core_percents")
+_HOST = names(Host, "name", "core_percents", "network_mounts")
 _PROCESS = names(Process)
 _LOOP = names(TrainingLoop, "pid", "started_at_unix_seconds")
 _MEMBER = (

@@ -8,13 +8,18 @@ CAP_SYSLOG may read it (``kernel.dmesg_restrict``); a container needs the device
 import os
 import re
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+
+from gpuwatch.core.model import Gpu, XidError
 
 KMSG = Path("/dev/kmsg")
 RECORD_BYTES, RECORDS_AT_ONCE, KINDS_KEPT = 8192, 20_000, 256
 """Bytes of the longest record of the kernel; more records than it keeps; codes of cards."""
 _PCI = r"(?:PCI:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})"
 _BUS_ID = re.compile(_PCI)
+_MARK = b"NVRM: Xid"
 # Level, sequence number, microseconds since the start; the message. Levels end at 7: a program that
 # writes into the log has a higher number, by its facility.
 _XID = re.compile(rf"[0-7],\d+,(\d+),[^;\n]*;NVRM: Xid \({_PCI}[^)\n]*\): (\d{{1,4}})\b", re.ASCII)
@@ -47,11 +52,33 @@ class KernelLog:
                 return
             if not record:
                 return
-            found = _XID.match(record.decode(errors="replace"))
+            found = _XID.match(record.decode(errors="replace")) if _MARK in record else None
             if found is not None:
                 # The log's clock goes wrong by minutes in months: a new record is of now.
                 ago = 0.0 if self._caught_up else since_start - int(found[1]) / 1e6
                 self._note((_bus(*found.group(2, 3, 4)), int(found[5])), now_unix - ago)
+
+    def with_xids(self, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
+        """Return the GPUs with what the log has of them; where it and the driver's events have the
+        same code, the log began earlier."""
+        if not self.is_readable:
+            return tuple(gpus)
+        logged: dict[str, dict[int, XidError]] = {}
+        for (bus, code), (count, at) in self.xids.items():
+            logged.setdefault(bus, {})[code] = XidError(code, count, at)
+        return tuple(
+            [
+                gpu
+                if gpu.identity.pci_bus_id is None
+                else replace(gpu, xid_errors=_merged(gpu, logged))
+                for gpu in gpus
+            ]
+        )
+
+    def close(self) -> None:
+        if self.is_readable:
+            self.is_readable = False
+            os.close(self._file)
 
     def _note(self, kind: tuple[str, int], at_unix_seconds: float) -> None:
         times, _ = self.xids.pop(kind, (0, 0.0))
@@ -59,6 +86,12 @@ class KernelLog:
         self.xids[kind] = times + 1, at_unix_seconds
         if len(self.xids) > KINDS_KEPT:
             del self.xids[next(iter(self.xids))]
+
+
+def _merged(gpu: Gpu, logged: dict[str, dict[int, XidError]]) -> tuple[XidError, ...]:
+    reported = {one.code: one for one in gpu.xid_errors or ()}
+    here = logged.get(same_bus(gpu.identity.pci_bus_id or ""), {})
+    return tuple((reported | here).values())
 
 
 def same_bus(pci_bus_id: str) -> str:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from gpuwatch.core.background import DaemonWorker, Task
 from gpuwatch.core.model import (
+    Gpu,
     GpuReading,
     Host,
     Job,
@@ -29,6 +30,7 @@ from gpuwatch.core.text import bug_place, clean
 from gpuwatch.sources.allocation import Allocations
 from gpuwatch.sources.gpu_filter import only_wanted
 from gpuwatch.sources.gpu_source import DriverReading, GpuProcess, GpuSource
+from gpuwatch.sources.kernel_log import KernelLog
 from gpuwatch.sources.linux.host import HostReader, OwnUsage
 from gpuwatch.sources.linux.processes import ProcessSource
 
@@ -79,6 +81,7 @@ class LocalSource:
         self._jobs: JobReader | None = None
         self._own = OwnUsage()
         self._allocations = Allocations(self.clock)
+        self._kernel_log = KernelLog()
         self._answered_at: float | None = None
         """Time of the driver's last answer, monotonic seconds."""
         self._began: tuple[float, float, float] | None = None
@@ -121,7 +124,7 @@ class LocalSource:
             interval_seconds=self.options.interval_seconds,
             simulated=False,
             host=host,
-            gpus=self._allocations.with_jobs(look.gpus),
+            gpus=self._with_errors(self._allocations.with_jobs(look.gpus)),
             processes=processes,
             jobs=jobs,
             problems=(*look.problems, *host_problems, *process_problems),
@@ -133,7 +136,7 @@ class LocalSource:
     def close(self) -> None:
         """Let everything go; a driver that hangs is left behind."""
         self._driver.close()
-        for part in (self._host, self._processes, self._jobs):
+        for part in (self._host, self._processes, self._jobs, self._kernel_log):
             with suppress(Exception):
                 if part is not None:
                     part.close()
@@ -156,6 +159,12 @@ class LocalSource:
             return processes, (), problems + root_bug
         jobs, job_problems = _guarded("jobs", lambda: reader.read(processes), tuple[Job, ...]())
         return processes, jobs, problems + job_problems
+
+    def _with_errors(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+        """Add what the kernel's log has, also of GPUs that are lost and while the driver hangs."""
+        if gpus:
+            self._kernel_log.read()
+        return self._kernel_log.with_xids(gpus)
 
     def _now(self) -> tuple[float, float, float]:
         return self.clock.unix(), self.clock.monotonic(), time.perf_counter()

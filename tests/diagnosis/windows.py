@@ -65,7 +65,8 @@ def identity(index: int = 0, **fields: Any) -> GpuIdentity:
 def gpu(index: int = 0, **facts: Any) -> GpuFacts:
     """A GPU that is fed and works; ``identity=`` replaces its identity."""
     healthy = GpuFacts(
-        identity=identity(index), busy=steady(), power_mean_watts=610.0, power_busy_watts=620.0,
+        identity=identity(index), xid_errors=(), busy=steady(), power_mean_watts=610.0,
+        power_busy_watts=620.0,
         power_plateau_watts=640.0, power_limit_watts=700.0, sm_active_percent=88.0,
         tensor_active_percent=42.0, dram_active_percent=46.0, memory_controller_percent=45.0,
         memory_used_bytes=90.0 * GIB, memory_highest_bytes=91.0 * GIB,
@@ -74,7 +75,7 @@ def gpu(index: int = 0, **facts: Any) -> GpuFacts:
         pcie_generation_busy=5, pcie_width_busy=16, pcie_rx_bytes_per_second=1.2e9,
         pcie_rx_idle_bytes_per_second=2e6, ecc_uncorrected_new=0, ecc_corrected_new=0,
         remapped_rows_failed=False, remapped_rows_pending=False, foreign_busy_percent=0.0,
-        foreign_memory_bytes=0.0, own_busy_percent=97.0, own_memory_bytes=89.0 * GIB
+        foreign_memory_bytes=0.0, others=(), own_busy_percent=97.0, own_memory_bytes=89.0 * GIB
     )  # fmt: skip
     return replace(healthy, **facts)
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.jobs import cores
-from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores, read_nodes, slurm_cores
+from gpuwatch.jobs.cores import (
+    JobCores,
+    PressureMeter,
+    ThrottleMeter,
+    read_cores,
+    read_nodes,
+    slurm_cores,
+)
 from tests.support.children import Children, children, wait_until
 from tests.support.fake_proc import FakeProc
 
@@ -175,6 +182,17 @@ def test_without_a_quota_there_is_no_share_and_one_set_later_is_found(
     shares = [meter.read() for _ in range(cores.SEARCH_EVERY + 1)]
     assert shares[0] is None
     assert shares[-1] == 0.0
+    meter.close()
+
+
+def test_the_pressure_is_that_of_the_jobs_own_cgroup(fake: FakeProc, tmp_path: Path) -> None:
+    """The share of the time since the read before; unknown at first and without such a file."""
+    folder = quota_v2(tmp_path, fake, "max 100000\n")
+    (folder / "io.pressure").write_text("some avg10=0.00 total=1000000\nfull total=7\n")
+    meter = PressureMeter(42, fake.root)
+    assert set(meter.read(10.0)) == {None}
+    (folder / "io.pressure").write_text("some avg10=0.00 total=1500000\nfull total=7\n")
+    assert meter.read(11.0) == (None, 50.0, None)
     meter.close()
 
 

@@ -206,6 +206,12 @@ class FakeGpu:
                     _assign(entry, name, value)
         self.set(mig_supported=1, mig_mode=int(bool(instances)), mig_pending=int(bool(instances)))
 
+    def report(self, code: int, *, kind: int = pynvml.nvmlEventTypeXidCriticalError) -> None:
+        """Let the driver report an event: of an Xid ``code``, unless another ``kind`` is given."""
+        place = self._gpu.event_count % CONSTANTS["FAKE_MAX_EVENTS"]
+        self._gpu.events[place].kind, self._gpu.events[place].data = kind, code
+        self._gpu.event_count += 1
+
     def field_error(self, field_id: int, error: str = "NOT_SUPPORTED") -> None:
         """Let one field value refuse, the others answer; ``SUCCESS`` takes that back."""
         self._gpu.field_error[field_id] = ERRORS[error]

@@ -8,6 +8,7 @@ ALL_ONES_32 = 0xFFFFFFFF
 ALL_ONES_64 = 0xFFFFFFFFFFFFFFFF
 
 _COMMON: dict[str, Any] = {
+    "event_kinds": 0x1F,
     "serial": "1650123456789", "vbios": "96.00.99.00.01", "part_number": "900-21010-0040-000",
     "pci_subsystem_id": 0x18BE10DE, "brand": 14, "memory_bus_bits": 5120, "numa_node": -1,
     "persistence_mode": 1, "cpu_affinity": 0xFF, "memory_affinity": 1, "level_percent": 99,
@@ -102,6 +103,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         **_power(5_000, 140_000, 5_000), **_clocks(2405, 3003, 0, 1500, 208), **_pcie(1, 1),
     },
     "wsl": {
+        "event_kinds": 0,
         "name": "NVIDIA GeForce RTX 3070 Laptop GPU", "brand": 5, "architecture": 7,
         "compute_major": 8, "compute_minor": 6, "cores": 5120, "memory_bus_bits": 256,
         "pci_device_id": 0x24DD10DE, "serial": "", "part_number": "",
@@ -110,6 +112,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         **_power(3_000, 125_000, 1_000), **_clocks(1620, 2100, 7001, 1500, 210), **_pcie(4),
     },
     "vgpu": {
+        "event_kinds": 0,
         "name": "GRID A100-10C", "brand": 10, "architecture": 7, "compute_major": 8,
         "compute_minor": 0, "cores": 6912, "pci_device_id": 0x20B010DE, "serial": "",
         "part_number": "", "virtualization_mode": 2, "memory_total_bytes": 10240 * MIB,
@@ -117,6 +120,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         **_power(0, 0, 0), **_clocks(1410, 1410, 1215, 1275, 210), **_pcie(4),
     },
     "jetson": {
+        "event_kinds": 0,
         "name": "Thor", "architecture": 10, "compute_major": 11, "compute_minor": 0, "cores": 2560,
         "pci_device_id": 0x2B0010DE, "serial": "", "part_number": "", "memory_total_bytes": 0,
         "temperature_threshold_c": [0, 0, 0, 0, 0, 0, 0, 0],

@@ -17,6 +17,7 @@ from gpuwatch.core.model import (
     Job,
     JobMember,
     JobRank,
+    NetworkMount,
     OwnCost,
     Problem,
     Process,
@@ -24,6 +25,7 @@ from gpuwatch.core.model import (
     ReasonSeconds,
     Snapshot,
     TrainingLoop,
+    XidError,
 )
 from gpuwatch.core.text import clean
 
@@ -45,6 +47,9 @@ _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
     "tuple[Text, ...]": st.lists(TEXTS, max_size=3).map(tuple),
     "tuple[Whole, ...]": st.lists(st.integers(0, 64), max_size=3).map(tuple),
     "tuple[Amount | None, ...]": st.lists(st.none() | AMOUNTS, max_size=4).map(tuple),
+    "tuple[NetworkMount, ...]": st.lists(
+        st.builds(NetworkMount, TEXTS, TEXTS, *[AMOUNTS] * 5), max_size=2
+    ).map(tuple),
     "tuple[BusySample, ...]": st.lists(st.builds(BusySample, MOMENTS, AMOUNTS), max_size=4).map(
         tuple
     ),
@@ -55,6 +60,11 @@ _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
         tuple
     ),
 }
+
+
+_XIDS = st.lists(
+    st.builds(XidError, st.integers(0, 999), st.integers(0, 2**40), MOMENTS), max_size=3
+).map(tuple)
 
 
 @functools.cache
@@ -95,6 +105,7 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
             reading=any_of(GpuReading),
             lost=st.booleans(),
             allocated_to=st.none() | _BY_ANNOTATION["tuple[Text, ...]"],
+            xid_errors=st.none() | _XIDS,
         ),
         max_size=3,
         unique_by=lambda gpu: gpu.uuid,

@@ -13,13 +13,14 @@ from gpuwatch.core.model.gpu import (
     GpuReading,
     ReadingAge,
     ReasonSeconds,
+    XidError,
 )
 from gpuwatch.core.model.job import JOB_ROLES, Job, JobMember, JobRank, TrainingLoop
 from gpuwatch.core.model.process import PIDS_OF_A_MACHINE, Identified, Process, ProcessKey
-from gpuwatch.core.model.snapshot import Host, OwnCost, Problem, Snapshot
+from gpuwatch.core.model.snapshot import Host, NetworkMount, OwnCost, Problem, Snapshot
 
 __all__ = [
     "JOB_ROLES", "PIDS_OF_A_MACHINE", "BusySample", "Gpu", "GpuIdentity", "GpuKey", "GpuReading",
-    "Host", "Identified", "Job", "JobMember", "JobRank", "OwnCost", "Problem", "Process",
-    "ProcessKey", "ReadingAge", "ReasonSeconds", "Snapshot", "TrainingLoop",
+    "Host", "Identified", "Job", "JobMember", "JobRank", "NetworkMount", "OwnCost", "Problem",
+    "Process", "ProcessKey", "ReadingAge", "ReasonSeconds", "Snapshot", "TrainingLoop", "XidError",
 ]  # fmt: skip

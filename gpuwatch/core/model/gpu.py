@@ -42,6 +42,14 @@ class ReadingAge(NamedTuple):
     seconds: Amount
 
 
+class XidError(NamedTuple):
+    """Xid errors of one code (``core/xids.py``): how many, and when the last was reported."""
+
+    code: Whole
+    times: Whole
+    last_unix_seconds: UnixSeconds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuIdentity:
     """Facts that do not change while a GPU is there.
@@ -213,6 +221,9 @@ class Gpu:
     lost: bool = False
     allocated_to: tuple[Text, ...] | None = None
     """Numbers of the batch jobs that a scheduler has given it to; ``None``: nothing says."""
+    xid_errors: tuple[XidError, ...] | None = None
+    """Errors that the driver reported, of a lost GPU as well: since the machine started where the
+    kernel's log may be read, else since watching began; ``None``: neither says."""
 
     @property
     def uuid(self) -> GpuKey:

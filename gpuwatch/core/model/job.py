@@ -220,6 +220,10 @@ class Job(Identified):
     """The least of those and the machine's: what all ranks of the job on this host share."""
     cpu_throttled_percent: Amount | None = None
     """Share of the quota's periods in which the job was held back."""
+    pressure_cpu_some_percent: Amount | None = reading(charted=False)
+    pressure_io_some_percent: Amount | None = reading(charted=False)
+    pressure_memory_some_percent: Amount | None = reading(charted=False)
+    """PSI of its own cgroup, which other programs of its container or session may share."""
     container: Text | None = None
     pod: Text | None = None
     """``NAMESPACE/NAME`` of the Kubernetes pod, its name, or its uid: as much as is known."""

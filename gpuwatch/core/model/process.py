@@ -50,6 +50,9 @@ class Process(Identified):
     container: Text | None = None
     """Short container or pod id where the cgroup names one."""
     slurm_job: Text | None = None
+    unseen: Text | None = None
+    """Why only the driver's side of it is known: it is ``hidden`` (hidepid), ``elsewhere`` (outside
+    this container), or ``gone``: this machine has no such process (any more)."""
     gpu_uuid: GpuKey | None = None
     gpu_memory_bytes: Whole | None = reading("GPU-mem")
     gpu_busy_percent: Amount | None = reading("SM")

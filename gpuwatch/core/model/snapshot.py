@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from gpuwatch.core.bounds import Amount, MonotonicSeconds, Seconds, Text, UnixSeconds, Whole
 from gpuwatch.core.model.gpu import Gpu
 from gpuwatch.core.model.job import Job
 from gpuwatch.core.model.process import Process
 from gpuwatch.core.model.records import dataclass, reading
+
+
+class NetworkMount(NamedTuple):
+    """File system on a server (NFS), as this machine used it lately. Writes are left out."""
+
+    mount_point: Text
+    kind: Text
+    """``nfs4``."""
+    requests_per_second: Amount
+    read_bytes_per_second: Amount
+    queue_milliseconds: Amount
+    """Time that a request waited here before it was sent, on average,"""
+    round_trip_milliseconds: Amount
+    """and time to its answer."""
+    waiting_requests: Amount
+    """Requests on their way, on average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +36,15 @@ class Host:
     """CPU use of all cores together, 0-100; waiting for a disk is not counted as busy."""
     cpu_iowait_percent: Amount | None = reading("I/O wait", "iowait")
     core_percents: tuple[Amount | None, ...] | None = None
+    cpu_clock_mhz: Amount | None = reading(charted=False)
+    """Mean clock of cores that are busy."""
+    cpu_clock_base_mhz: Amount | None = reading(charted=False)
+    """The clock that they hold with all cores at work, by the maker,"""
+    cpu_clock_max_mhz: Amount | None = reading(charted=False)
+    """and the highest of one alone."""
+    cpu_governor: Text | None = None
+    cpu_thermal_throttled: bool | None = None
+    """Their temperature held the clock down since it was looked before."""
     load_average_1_minute: Amount | None = reading("load", charted=True)
     load_average_5_minutes: Amount | None = reading(charted=True)
     load_average_15_minutes: Amount | None = reading(charted=True)
@@ -34,6 +61,10 @@ class Host:
     """PSI: the share of time some (or all) runnable tasks waited for that resource."""
     disk_read_bytes_per_second: Amount | None = reading("disk read", "disk r")
     disk_write_bytes_per_second: Amount | None = reading("disk write", "disk w")
+    disk_read_milliseconds: Amount | None = reading(charted=False)
+    """Time that a read of a disk took, on average."""
+    network_mounts: tuple[NetworkMount, ...] | None = None
+    """Those that were asked for something, the one most waited for first."""
     cache_refault_bytes_per_second: Amount | None = reading(charted=False)
     """Read into the page cache again, soon after memory was short and they were dropped from it."""
     network_receive_bytes_per_second: Amount | None = reading("network in", "net rx")

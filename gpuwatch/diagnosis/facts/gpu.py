@@ -47,6 +47,7 @@ class GpuTrack:
     def __init__(self, gpu: Gpu, not_before: float) -> None:
         self.identity, self.lost = gpu.identity, gpu.lost
         self.allocated_to, self._since = gpu.allocated_to, not_before
+        self.xid_errors = gpu.xid_errors
         self.seen_at = -math.inf
         self.uses = 0
         """Number of ``JobOnGpu`` that share it."""
@@ -75,7 +76,7 @@ class GpuTrack:
     def push(self, gpu: Gpu, at: float, seconds: float, offset: float, *, rests: bool) -> None:
         """Take a reading. ``offset`` is unix less monotonic time, ``seconds`` what it speaks for;
         ``rests``: its job is stopped, and what the GPU does now says nothing of it."""
-        reading = gpu.reading
+        reading, self.xid_errors = gpu.reading, gpu.xid_errors
         self.seen_at, self.lost, self.identity = at, gpu.lost, gpu.identity
         if gpu.allocated_to != self.allocated_to:
             self.allocated_to, self._since = gpu.allocated_to, at
@@ -235,6 +236,7 @@ class GpuTrack:
             self.table.facts(since),
             identity=self.identity,
             lost=self.lost,
+            xid_errors=self.xid_errors,
             allocated_to=self.allocated_to,
             allocated_seconds=None if self.allocated_to is None else self.seen_at - self._since,
             busy=analyse(samples) if enough else None,

@@ -444,6 +444,8 @@ class JobTrack:
             "cpu_cores": None if cpu is None else cpu / 100.0,
             MAIN: main,
             "cpu_throttled_percent": job.cpu_throttled_percent,
+            "pressure_io_percent": job.pressure_io_some_percent,
+            "pressure_memory_percent": job.pressure_memory_some_percent,
             "read_bytes_per_second": total([one.read_bytes_per_second for one in members]),
             WRITTEN: total([one.write_bytes_per_second for one in members]),
             "network_receive_bytes_per_second": total(

@@ -85,6 +85,8 @@ class HostTrack:
         return HostFacts(
             **self.table.facts(since),
             core_count=host.core_count,
+            network_mounts=host.network_mounts,
+            cpu_governor=host.cpu_governor,
             memory_total_bytes=host.memory_total_bytes,
             memory_slope_bytes_per_second=slope,
             memory_slope_error_bytes_per_second=slope_error,

@@ -10,7 +10,16 @@ from dataclasses import field, fields
 from operator import attrgetter
 from typing import Any
 
-from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process, ProcessKey, ReasonSeconds
+from gpuwatch.core.model import (
+    GpuIdentity,
+    GpuKey,
+    Job,
+    NetworkMount,
+    Process,
+    ProcessKey,
+    ReasonSeconds,
+    XidError,
+)
 from gpuwatch.core.model.records import dataclass
 from gpuwatch.core.store import Table, Values
 from gpuwatch.diagnosis.finding import Pause
@@ -80,6 +89,8 @@ STOPPED_STATES = ("T", "t")
 class GpuFacts:
     identity: GpuIdentity
     lost: bool = False
+    xid_errors: tuple[XidError, ...] | None = None
+    """As in ``Gpu``, now."""
     allocated_to: tuple[str, ...] | None = None
     """Batch jobs, as in ``Gpu``, for so many seconds as far as was seen:"""
     allocated_seconds: float | None = None
@@ -250,6 +261,9 @@ class JobFacts:
     """Correlation (-1 to 1) of the main threads' CPU with the GPUs' busy samples; -1 is
     anti-phase."""
     cpu_throttled_percent: float | None = mean_of()
+    pressure_io_percent: float | None = mean_of()
+    pressure_memory_percent: float | None = mean_of()
+    """Of its own cgroup."""
     read_bytes_per_second: float | None = mean_of()
     write_bytes_per_second: float | None = mean_of()
     network_receive_bytes_per_second: float | None = mean_of()
@@ -292,7 +306,16 @@ class JobFacts:
 class HostFacts:
     cpu_percent: float | None = mean_of("cpu_percent")
     core_count: int | None = None
+    cpu_clock_mhz: float | None = mean_of("cpu_clock_mhz")
+    cpu_clock_base_mhz: float | None = mean_of("cpu_clock_base_mhz")
+    cpu_clock_max_mhz: float | None = mean_of("cpu_clock_max_mhz")
+    cpu_thermal_share: float | None = mean_of("cpu_thermal_throttled")
+    """0 to 1: of the looks, heat had held cores down."""
+    cpu_governor: str | None = None
     pressure_io_percent: float | None = mean_of("pressure_io_some_percent")
+    disk_read_milliseconds: float | None = mean_of("disk_read_milliseconds")
+    network_mounts: tuple[NetworkMount, ...] | None = None
+    """As in ``Host``, now."""
     network_receive_bytes_per_second: float | None = mean_of("network_receive_bytes_per_second")
     network_transmit_bytes_per_second: float | None = mean_of("network_transmit_bytes_per_second")
     cache_refault_bytes_per_second: float | None = mean_of("cache_refault_bytes_per_second")

@@ -14,9 +14,10 @@ When it is wrong
     For the few seconds in which the card is reset or its driver reloaded on purpose.
 
 What to do
-    Search the kernel log for "Xid" (79 is a card off the bus, 48 and 94-95 memory). Stop what
-    still holds the card, reset it (nvidia-smi --gpu-reset) or restart the machine, and start again
-    from the last checkpoint. If it recurs: power cables, riser, temperature, then the card itself.
+    What the driver's error (Xid) asks for, where it was seen; else look for one in the kernel's
+    log. Stop what still holds the card, restart the machine or reset the card (nvidia-smi
+    --gpu-reset), and start again from the last checkpoint. If it recurs: power cables, riser,
+    temperature, then the card itself.
 
 Thresholds
     None: NVML answers yes or no, and the first reading is enough.
@@ -26,8 +27,9 @@ Sources
     inaccessible"); NVIDIA's Xid catalogue.
 """
 
+from gpuwatch.core.xids import xid_of
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.cards import WAITING
+from gpuwatch.diagnosis.rules.shared.cards import WAITING, recent_xids, xid_evidence, xid_words
 from gpuwatch.diagnosis.rules.shared.words import keys, named
 from gpuwatch.diagnosis.sentence import GPUS, either
 
@@ -50,6 +52,9 @@ RULE = Rule(
     has_look_alikes=False,
 )
 
+XID_KINDS = ("lost", "card", "memory")
+"""Errors that a card can be lost by; a program's own it survives."""
+
 
 def check(window: Window) -> Verdict:
     if not window.gpus:
@@ -58,10 +63,17 @@ def check(window: Window) -> Verdict:
     if not lost:
         return Clear("every GPU responds", at_once=True)
     there, says = float(len(window.gpus) - len(lost)), f"the driver calls {named(lost)} lost"
+    errors = [(gpu, error) for gpu in lost for error in recent_xids(window, gpu, XID_KINDS)]
+    cures = dict.fromkeys([xid_of(error.code).cure for _, error in errors])
+    why = f" ({xid_words([error for _, error in errors])})" if errors else ""
     return Firing(
-        summary=f"{GPUS} no longer {either('responds', 'respond')} to the driver: "
+        summary=f"{GPUS} no longer {either('responds', 'respond')} to the driver{why}: "
         "whatever ran there has died or hangs",
-        evidence=(Evidence("GPUs that respond", there, None, float(len(window.gpus)), says),),
+        evidence=(
+            Evidence("GPUs that respond", there, None, float(len(window.gpus)), says),
+            *[xid_evidence(window, gpu, error) for gpu, error in errors],
+        ),
+        advice=[Advice(cure) for cure in cures] or None,
         gpus=keys(lost),
         lost_share=1.0,
     )

@@ -1,7 +1,8 @@
 """A GPU's memory shows errors.
 
 What it checks
-    New uncorrectable ECC errors since watching began, row remappings that failed or wait for a
+    New uncorrectable ECC errors since watching began, errors of memory that the driver reported
+    since the job began (Xid 48, 63, 64, 92, 94, 95, 140), row remappings that failed or wait for a
     reset, and corrected errors at a high rate.
 
 Why it matters
@@ -9,8 +10,8 @@ Why it matters
     can leave wrong numbers in a checkpoint. A failed remapping: no spare rows are left there.
 
 Evidence needed
-    The driver's ECC counters or its row remapper (data-center and workstation cards; GeForce cards
-    have neither, so this cannot be checked). Uncorrectable errors are reported at once.
+    The driver's errors (Xid), its ECC counters or its row remapper (the latter two of data-center
+    and workstation cards; GeForce cards have neither). Uncorrectable errors are reported at once.
 
 When it is wrong
     Errors from before the first reading (counters run since the driver was loaded) do not count as
@@ -35,13 +36,20 @@ Sources
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.cards import present
+from gpuwatch.diagnosis.rules.shared.cards import (
+    present,
+    recent_xids,
+    xid_evidence,
+    xid_words,
+)
 from gpuwatch.diagnosis.rules.shared.words import keys, named
 from gpuwatch.diagnosis.sentence import GPUS, either, number
 
 # There is nothing to weigh.
 RULE = Rule(title="hardware errors", trust=1.03, has_look_alikes=False)
 CORRECTED_PER_MINUTE = 10.0
+ROW_REPLACED, MANY_CORRECTED = 63, 92
+"""Xid errors after which the memory still works: what they announce takes a reset, or nothing."""
 
 _DRAIN = Advice(
     "Keep a checkpoint from before the errors, move the job to another GPU, reset this one and run "
@@ -62,28 +70,49 @@ def check(window: Window) -> Verdict:
         for gpu in present(window)
         if (gpu.ecc_uncorrected_new, gpu.remapped_rows_failed, gpu.remapped_rows_pending)
         != (None, None, None)
+        or recent_xids(window, gpu, ("memory",))
     ]
     if not known:
         return Unknown(("ECC counters", "the row remapper's state"))
+    codes = {
+        gpu.uuid: {error.code for error in recent_xids(window, gpu, ("memory",))} for gpu in known
+    }
     minutes = max(60.0, window.watched_seconds) / 60.0
-    broken = [gpu for gpu in known if gpu.ecc_uncorrected_new or gpu.remapped_rows_failed]
-    pending = [gpu for gpu in known if gpu.remapped_rows_pending]
-    noisy = [gpu for gpu in known if (gpu.ecc_corrected_new or 0) / minutes >= CORRECTED_PER_MINUTE]
+    broken = [
+        gpu
+        for gpu in known
+        if gpu.ecc_uncorrected_new
+        or gpu.remapped_rows_failed
+        or codes[gpu.uuid] - {ROW_REPLACED, MANY_CORRECTED}
+    ]
+    pending = [gpu for gpu in known if gpu.remapped_rows_pending or ROW_REPLACED in codes[gpu.uuid]]
+    noisy = [
+        gpu
+        for gpu in known
+        if (gpu.ecc_corrected_new or 0) / minutes >= CORRECTED_PER_MINUTE
+        or MANY_CORRECTED in codes[gpu.uuid]
+    ]
     if broken:
         failed = any(gpu.remapped_rows_failed for gpu in broken)
         reset = [_RESET] if any(gpu.remapped_rows_pending for gpu in broken) else []
-        return _firing(broken, "error", [_DRAIN, *([_REPLACE] if failed else reset)])
+        return _firing(window, broken, "error", [_DRAIN, *([_REPLACE] if failed else reset)])
     if pending:
-        return _firing(pending, "warning", [_RESET])
-    return _firing(noisy, "info", [_WATCH]) if noisy else Clear("no new memory errors")
+        return _firing(window, pending, "warning", [_RESET])
+    return _firing(window, noisy, "info", [_WATCH]) if noisy else Clear("no new memory errors")
 
 
-def _firing(gpus: list[GpuFacts], severity: str, advice: list[Advice]) -> Firing:
+def _firing(window: Window, gpus: list[GpuFacts], severity: str, advice: list[Advice]) -> Firing:
+    errors = [(gpu, error) for gpu in gpus for error in recent_xids(window, gpu, ("memory",))]
     says = dict.fromkeys([text for gpu in gpus for text in _troubles(gpu)])
+    if errors:
+        says[xid_words([error for _, error in errors])] = None
     return Firing(
         severity=severity,
         summary=f"{GPUS} {either('shows', 'show')} memory errors: {'; '.join(says)}",
-        evidence=[item for gpu in gpus for item in _evidence(gpu)],
+        evidence=[
+            *[xid_evidence(window, gpu, error) for gpu, error in errors],
+            *[item for gpu in gpus for item in _evidence(gpu)],
+        ],
         advice=advice,
         gpus=keys(gpus),
     )
@@ -97,7 +126,9 @@ def _troubles(gpu: GpuFacts) -> list[str]:
         troubles.append("a row remapping failed")
     if gpu.remapped_rows_pending:
         troubles.append("a row remapping is pending (it needs a reset)")
-    return troubles or [f"{number(gpu.ecc_corrected_new or 0)} corrected, a high number"]
+    if gpu.ecc_corrected_new and not troubles:
+        troubles.append(f"{number(gpu.ecc_corrected_new)} corrected, a high number")
+    return troubles
 
 
 def _evidence(gpu: GpuFacts) -> list[Evidence]:

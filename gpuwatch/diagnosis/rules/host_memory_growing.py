@@ -26,6 +26,7 @@ Thresholds
     1 MB/s, and full within 12 h: slower growth ends with most runs before it matters.
     watched past start-up for 60 s to 10 min, a thirtieth of the time left: a one-minute trend
     predicts the next half hour, not the night.
+    10% of the time in which tasks of the job wait for memory (PSI of its cgroup): evidence alone.
     100 MB more swap in the window: a machine at rest moves less.
 
 Sources
@@ -34,7 +35,7 @@ Sources
 """
 
 from gpuwatch.core.bounds import lowest
-from gpuwatch.diagnosis.facts.window import HostFacts, WorkerFacts
+from gpuwatch.diagnosis.facts.window import HostFacts, JobFacts, WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import job_of, settle_early
 from gpuwatch.diagnosis.rules.shared.words import amount, clamp, lasting, measured, ramp, strength
@@ -60,6 +61,7 @@ STEADY_SECONDS = 60.0  # past start-up
 WAIT_PART = 30.0
 """The trend is watched for a thirtieth of the time that is left."""
 WAIT_MOST_SECONDS = 600.0
+MEMORY_PRESSURE_PERCENT = 10.0
 SWAP_BYTES = 100e6  # in the window
 WORKERS_PART = 0.3
 """Share of the growth: from here on the workers are named as those who grow."""
@@ -73,7 +75,7 @@ def check(window: Window) -> Verdict:
     slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second
     left = _seconds_left(host)
     if (host.swap_growth_bytes or 0.0) >= SWAP_BYTES:
-        return _firing(host, job.workers, left)
+        return _firing(host, job, left)
     if slope is None or error is None:
         return Unknown(("the trend of the host's memory",))
     if steady < STEADY_SECONDS:
@@ -87,7 +89,7 @@ def check(window: Window) -> Verdict:
     wait = max(STEADY_SECONDS, min(WAIT_MOST_SECONDS, (left or 0.0) / WAIT_PART))
     if steady < wait:
         return Unknown((f"{wait:.0f} seconds past start-up",))
-    return _firing(host, job.workers, left)
+    return _firing(host, job, left)
 
 
 def _seconds_left(host: HostFacts) -> float | None:
@@ -99,7 +101,8 @@ def _seconds_left(host: HostFacts) -> float | None:
     return max(0.0, total - used) / slope
 
 
-def _firing(host: HostFacts, workers: WorkerFacts | None, left: float | None) -> Firing:
+def _firing(host: HostFacts, job: JobFacts, left: float | None) -> Firing:
+    workers, waits = job.workers, job.pressure_memory_percent
     slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second
     own = None if workers is None else workers.memory_slope_bytes_per_second
     # 0 to 1: how much of the growth is the workers'.
@@ -123,6 +126,7 @@ def _firing(host: HostFacts, workers: WorkerFacts | None, left: float | None) ->
         None if part is None else
         Evidence("growth of the workers' memory", round(own or 0.0), "bytes/s",
                  says=f"{part:.0%} of the growth is theirs", supports=part >= WORKERS_PART),
+        _waits_for_memory(waits),
         Evidence("growth of swap", round(swapped), "bytes", SWAP_BYTES,
                  "memory is being moved to disk") if swapped > 0.0 else None,
     ]  # fmt: skip
@@ -137,6 +141,14 @@ def _firing(host: HostFacts, workers: WorkerFacts | None, left: float | None) ->
             missing=len(missing),
         ),
         missing=missing,
+    )
+
+
+def _waits_for_memory(percent: float | None) -> Evidence | None:
+    waits = percent is not None and percent >= MEMORY_PRESSURE_PERCENT
+    says = "tasks of the job's group wait for memory" if waits else "none waits for memory yet"
+    return measured(
+        "memory pressure of the job", percent, "%", MEMORY_PRESSURE_PERCENT, says, supports=waits
     )
 
 

@@ -13,6 +13,7 @@ Evidence needed
     idles, the phase of the workers against the GPU, the run-queue wait of the workers. A job's own
     report of its loop (gpuwatch.torch) decides: waiting for data below 5% of the time rules this
     out, 10% or more confirms it, and that wait is the time counted as lost.
+    The clock of busy cores is said where it is held down (heat, a power limit, the governor).
 
 When it is wrong
     Worker processes that spin instead of waiting look busy. Workers of a second DataLoader
@@ -100,7 +101,7 @@ def _firing(
         resting = words.ramp(main, MAIN_WAITS_PERCENT, 25.0)
     return found.starves(
         f"{words.counted(count, 'loader worker')}{per_rank} {limit}{left}",
-        _evidence(job, workers, need, main, cores, spare),
+        [*_evidence(job, workers, need, main, cores, spare), loaders.held_clock(host)],
         (words.ramp(need, loaders.WORKERS_AT_LIMIT_PERCENT - 5.0, 92.0), resting),
         advice=advice + _pinning(found),
         missing=(*(NO_MAIN if main is None else ()), *(NO_CORES if spare is None else ())),

@@ -12,7 +12,9 @@ Why it matters
 Evidence needed
     The GPUs' utilisation, the workers' CPU and their disk wait; where the kernel does not account
     for that (it is off by default since Linux 5.14), how often a worker was seen in state D, the
-    machine's I/O pressure (PSI) and iowait. Connections of the job that gpuwatch is attached to, in
+    I/O pressure (PSI) of the job's cgroup, else of the machine. Of NFS the times of its requests
+    (/proc/self/mountstats); other storage on the network by what the machine receives while its
+    disks are not read. Connections of the job that gpuwatch is attached to, in
     its own network namespace; else what the machine receives while the workers rest, a weaker sign.
     That it waits for its workers at all, where neither shows: stacks of the main thread, or the
     job's own report, decide. Without them (only of the attached job): in which kernel function a
@@ -23,12 +25,14 @@ Evidence needed
 When it is wrong
     A store at its maximum rate serves more workers no faster: gpuwatch tune measures what a number
     of them delivers.
-    I/O pressure is the machine's and may come from another job. The first epoch reads from the
+    I/O pressure is that of the job's own cgroup where it has one, else the machine's, and may come
+    from another job. The first epoch reads from the
     disk, later ones may be served from memory. A connection kept open for messages seems to wait.
 
 What to do
-    Put the data on local or faster storage; pack small files into shards (WebDataset, tar,
-    LMDB, Parquet) that are read in sequence; keep what fits in memory; smaller or pre-resized
+    Put the data on local or faster storage (where it is NFS, the mount that is waited for is
+    named); pack small files into shards (WebDataset, tar, LMDB, Parquet) that are read in sequence;
+    keep what fits in memory; smaller or pre-resized
     files. For all other waits: raise num_workers to the number named, beyond the cores as far as
     memory allows (gpuwatch tune measures up to eight times as many), or fetch the samples of a
     batch at once.
@@ -45,10 +49,12 @@ Thresholds
 Sources
     SageMaker Debugger, IOBottleneck (I/O wait over 50% while the GPU is under 10%).
     Linux, Documentation/accounting/psi.rst and delay-accounting.rst; sock_diag(7), tcp_info;
-    proc_pid_wchan(5). PyTorch, torch/utils/data/_utils/worker.py (index_queue.get).
+    proc_pid_wchan(5). nfs-utils, mountstats(8).
+    PyTorch, torch/utils/data/_utils/worker.py (index_queue.get).
     Svogor et al., "Profiling and Improving the PyTorch Dataloader for High-Latency Storage" (2022).
 """
 
+from gpuwatch.core.model import NetworkMount
 from gpuwatch.diagnosis.facts.window import WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders, words
@@ -84,6 +90,11 @@ IO_PRESSURE_PERCENT = 20.0
 AGAIN_SHARE = 0.5  # of what is read
 READ_BYTES_PER_SECOND = 1e6
 """Loading reads more than this; disk wait without reads is for something else."""
+WAITING_REQUESTS = 0.25
+"""Requests to a server on their way at any time, on average: one worker that waits for a quarter of
+its time has as many."""
+SERVED_BYTES_PER_SECOND = 10e6
+"""What a loader gets from a server is more than the talk of a machine at rest."""
 REST_PERCENT = 40.0
 """Percent of a core: beyond it what the machine receives does not show that it is waited for."""
 COMPUTES_PERCENT = 25.0
@@ -250,14 +261,21 @@ def _they_wait(workers: WorkerFacts | None) -> str:
 
 
 def _firing(window: Window, found: Underfed, waits: float, workers: WorkerFacts | None) -> Firing:
-    who, again = f"{_they_wait(workers)} for the disk", _read_again(window, found)
-    pressure, reads = window.host.pressure_io_percent, found.job.read_bytes_per_second
+    over, again = _from_a_server(window, found), _read_again(window, found)
+    who = f"{_they_wait(workers)} for {over or 'the disk'}"
+    pressure, reads = _io_pressure(window, found), found.job.read_bytes_per_second
     pressed = 0.5 if pressure is None else words.ramp(pressure, IO_PRESSURE_PERCENT / 2.0, 40.0)
     rate = "" if reads is None else f" ({words.amount(reads)}/s are read now)"
     storage = Advice(
         "Put the data on local or faster storage, or keep in memory what fits.",
-        why=f"{who}, not for a core{rate}",
+        why=f"{who}, not for a core{'' if over else rate}",
     )
+    if over:
+        storage = Advice(
+            f"Copy the data from {over} to a local disk before the run, or keep in memory what "
+            "fits.",
+            why=f"{_they_wait(workers)} for its answers, not for a core or a local disk",
+        )
     if again >= AGAIN_SHARE:
         who += ", which reads again what memory could not keep"
         storage = Advice(
@@ -279,6 +297,53 @@ def _firing(window: Window, found: Underfed, waits: float, workers: WorkerFacts 
     )
 
 
+def _waiting_mount(window: Window, found: Underfed) -> NetworkMount | None:
+    """Return the mount on a server that the loader waits for; ``None``: none is waited for, or a
+    local disk gives as much."""
+    reads = found.job.read_bytes_per_second or 0.0
+    for mount in window.host.network_mounts or ():
+        if mount.waiting_requests >= WAITING_REQUESTS and mount.read_bytes_per_second >= reads:
+            return mount
+    return None
+
+
+def _from_a_server(window: Window, found: Underfed) -> str | None:
+    """Return the storage that is waited for, where that is no local disk: ``/data (nfs4)``."""
+    mount = _waiting_mount(window, found)
+    if mount is not None:
+        return f"{mount.mount_point} ({mount.kind})"
+    receives, reads = window.host.network_receive_bytes_per_second, found.job.read_bytes_per_second
+    # Ranks on other machines send their gradients.
+    alone = (found.job.job.world_size or 1) <= len(found.job.ranks)
+    if reads is None or receives is None or not alone:
+        return None
+    much = receives >= max(SERVED_BYTES_PER_SECOND, 2.0 * reads)
+    return "storage on the network" if much and reads < READ_BYTES_PER_SECOND else None
+
+
+def _mount_evidence(window: Window, found: Underfed) -> list[Evidence]:
+    mount = _waiting_mount(window, found)
+    if mount is None:
+        return []
+    queues = mount.queue_milliseconds > mount.round_trip_milliseconds
+    queued = f", after {mount.queue_milliseconds:.1f} ms in the queue of this machine"
+    return [
+        Evidence(f"round trip of {mount.mount_point}", round(mount.round_trip_milliseconds, 1),
+                 "ms", says=f"of each of {mount.requests_per_second:.0f} requests/s"
+                 + (f"{queued}: more connections (nconnect) may help" if queues else "")),
+        Evidence(f"waiting for {mount.mount_point}", round(mount.waiting_requests, 1), "requests",
+                 WAITING_REQUESTS, f"{mount.kind} delivers "
+                 f"{words.amount(mount.read_bytes_per_second)}/s"),
+    ]  # fmt: skip
+
+
+def _io_pressure(window: Window, found: Underfed) -> float | None:
+    """Return the share of the time in which some task of the job waited for I/O; where its cgroup
+    does not say, of the machine."""
+    own = found.job.pressure_io_percent
+    return window.host.pressure_io_percent if own is None else own
+
+
 def _read_again(window: Window, found: Underfed) -> float:
     """0 to 1: how much of what the job reads had been in the page cache shortly before."""
     again = window.host.cache_refault_bytes_per_second or 0.0
@@ -289,10 +354,13 @@ def _read_again(window: Window, found: Underfed) -> float:
 def _evidence(
     window: Window, found: Underfed, waits: float, again: float, workers: WorkerFacts | None
 ) -> list[Evidence | None]:
-    pressure, reads = window.host.pressure_io_percent, found.job.read_bytes_per_second
+    pressure, reads = _io_pressure(window, found), found.job.read_bytes_per_second
     pressed = (pressure or 0.0) >= IO_PRESSURE_PERCENT
-    stalled = "tasks of this machine are" if pressed else "the machine as a whole is hardly"
+    own = found.job.pressure_io_percent is not None
+    tasks, whole = ("the job's group", "it") if own else ("this machine", "the machine as a whole")
+    stalled = f"tasks of {tasks} are" if pressed else f"{whole} is hardly"
     much = (reads or 0.0) >= READ_BYTES_PER_SECOND
+    over, takes = _from_a_server(window, found), window.host.disk_read_milliseconds
     little = "" if much else ": so little that many small files or high latency must be the cause"
     return [
         Evidence("disk wait", round(waits, 1), "% of the time", DISK_WAIT_PERCENT,
@@ -302,6 +370,13 @@ def _evidence(
                        f"{stalled} stalled by I/O", supports=pressed),
         Evidence("read again", words.percent_of(again), "% of the reads", 100.0 * AGAIN_SHARE,
                  "it had been in the page cache") if again >= AGAIN_SHARE else None,
+        *_mount_evidence(window, found),
+        words.measured("received", window.host.network_receive_bytes_per_second, "bytes/s",
+                       digits=0, says="the machine gets it while its disks give the job nothing")
+        if over and not _mount_evidence(window, found) else None,
         words.measured("reads", reads, "bytes/s", supports=much, digits=0,
-                       says=f"the job gets {words.amount(reads or 0.0)}/s from storage{little}"),
+                       says=f"the job gets {words.amount(reads or 0.0)}/s from storage{little}")
+        if not over else None,
+        words.measured("time of a disk's read", takes, "ms", says="on average, of all disks")
+        if much and not over else None,
     ]  # fmt: skip

@@ -12,6 +12,7 @@ Evidence needed
     GPUs' utilisation. Stronger with a flat, middling utilisation (thousands of tiny gaps instead
     of 0 -> 99%), low power while busy, and stacks. Where the job reports its loop (gpuwatch.torch),
     a wait for data of 60% of the idle time rules this out; one below 5% of the time, the loader.
+    The clock of busy cores is said where it is held down (heat, a power limit, the governor).
 
 When it is wrong
     Without loader workers, loading in the main process gives the same readings: undetermined
@@ -197,7 +198,7 @@ def _firing(window: Window, found: Underfed, main: float, process: float | None)
     return Firing(
         summary=f"{found.who} had no kernel to run {words.in_percent(found.idle_share)} of the "
         f"time: Python, at {number(limit)}% of a core, cannot launch them fast enough",
-        evidence=_evidence(found, main, process, flat),
+        evidence=[*_evidence(found, main, process, flat), loaders.held_clock(window.host)],
         strength=words.strength(
             words.ramp(found.idle_share, IDLE_SHARE - 0.05, 0.4),
             busy,

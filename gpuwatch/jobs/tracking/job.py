@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.model import GpuKey, Job, JobMember, JobRank, Process, ProcessKey, TrainingLoop
-from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores, read_nodes
+from gpuwatch.jobs.cores import (
+    JobCores,
+    JobPressure,
+    PressureMeter,
+    ThrottleMeter,
+    read_cores,
+    read_nodes,
+)
 from gpuwatch.jobs.identity import roles
 from gpuwatch.jobs.identity.process_facts import read_inner_pid
 from gpuwatch.jobs.identity.roles import is_training
@@ -230,6 +237,8 @@ class SlowReadings:
         self._listeners = listeners
         self._ranks: tuple[ProcessKey, ...] = ()
         self._throttle: ThrottleMeter | None = None
+        self.pressure = JobPressure()
+        self._pressure: PressureMeter | None = None
         self._cores_due = self._surroundings_due = self._throttle_due = now
         self._times = 0.0
 
@@ -265,6 +274,9 @@ class SlowReadings:
             if self._throttle is None:
                 self._throttle = ThrottleMeter(inside.pid, self._proc)
             self.throttled_percent = self._throttle.read()
+            if self._pressure is None:
+                self._pressure = PressureMeter(inside.pid, self._proc)
+            self.pressure = self._pressure.read(now)
 
     def _read_purpose(self, now: float, members: Sequence[Member], ranks: Sequence[Member]) -> None:
         """Find out whether it serves or simulates. Whoever runs backward passes, or has a loader,
@@ -286,10 +298,11 @@ class SlowReadings:
         self._cores_due = 0.0
 
     def close(self) -> None:
-        self.throttled_percent = None
-        if self._throttle is not None:
-            self._throttle.close()
-            self._throttle = None
+        self.throttled_percent, self.pressure = None, JobPressure()
+        for meter in (self._throttle, self._pressure):
+            if meter is not None:
+                meter.close()
+        self._throttle = self._pressure = None
 
 
 # The job
@@ -464,6 +477,7 @@ class TrackedJob:
             **self._slow.cores._asdict(),
             **self._slow.surroundings._asdict(),
             cpu_throttled_percent=self._slow.throttled_percent,
+            **self._slow.pressure._asdict(),
             inner_pid=self._slow.inner_pid,
         )
 
@@ -503,6 +517,7 @@ class TrackedJob:
             loops=(),
             gpu_uuids=before.gpu_uuids or self._gpus_so_far(at),
             cpu_throttled_percent=None,
+            **JobPressure()._asdict(),
             ended_at_unix_seconds=self.ended_at,
         )
 

@@ -170,16 +170,24 @@ class Metrics:
 
     def _add_xids(self, page: Samples, snapshot: Snapshot) -> None:
         log = self._kernel_log
-        if log is None:
-            return
-        page.add("kernel_log_readable", "0: Xid errors cannot be seen.", log.is_readable)
-        gpus = {same_bus(gpu.identity.pci_bus_id or ""): gpu for gpu in snapshot.gpus}
-        for (bus, code), (times, at) in log.xids.items():
-            gpu = gpus.get(bus)
+        cards = [gpu for gpu in snapshot.gpus if gpu.identity.mig_parent_uuid is None]
+        here = {same_bus(gpu.identity.pci_bus_id or ""): gpu for gpu in cards}
+        errors = {
+            (bus, error.code): (error.times, error.last_unix_seconds)
+            for bus, gpu in here.items()
+            for error in gpu.xid_errors or ()
+        }
+        if log is not None:
+            says = "0: Xid errors are seen from the exporter's start on, by the driver's events."
+            page.add("kernel_log_readable", says, log.is_readable)
+            # With those of cards that are gone.
+            errors |= log.xids
+        for (bus, code), (times, at) in errors.items():
+            gpu = here.get(bus)
             label, uuid = ("", "") if gpu is None else (gpu_label(gpu), gpu.uuid)
             who = {"gpu": label, "gpu_uuid": uuid, "pci_bus_id": bus, "xid": str(code)}
-            page.add("gpu_xid_errors_total", "Xid errors in the kernel's log.", times, **who)
-            page.add("gpu_xid_last_timestamp_seconds", "When it was logged last.", at, **who)
+            page.add("gpu_xid_errors_total", "Xid errors that the driver reported.", times, **who)
+            page.add("gpu_xid_last_timestamp_seconds", "When it was reported last.", at, **who)
 
     def _add_jobs(self, page: Samples, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
         running = [job for job in snapshot.jobs if job.ended_at_unix_seconds is None]

@@ -126,7 +126,15 @@ class QuotaFolder(NamedTuple):
 
 def read_tightest_quota(pid: int | None = None, proc: Path = procfs.PROC) -> QuotaFolder | None:
     """Return the folder that allows a process (``None``: this one) the least CPU; ``None``: no
-    quota.
+    quota."""
+    quotas = [(folder, folder_quota(folder)) for folder in read_folders(pid, proc)]
+    found = [QuotaFolder(folder, cores) for folder, cores in quotas if cores is not None]
+    return min(found, key=lambda folder: folder.cores, default=None)
+
+
+def read_folders(pid: int | None = None, proc: Path = procfs.PROC) -> tuple[Path, ...]:
+    """Return the cgroup folders of a process (``None``: this one), its own first, as far as they
+    are of a hierarchy with CPU quotas.
 
     Paths in ``/proc/PID/cgroup`` and roots in ``mountinfo`` are both given from the reader's
     cgroup namespace, so this process's own mounts serve for every process under them. One that
@@ -141,9 +149,7 @@ def read_tightest_quota(pid: int | None = None, proc: Path = procfs.PROC) -> Quo
         mounts = mounts_of(proc / process)
         seen = [mount._replace(mount_point=inside + mount.mount_point) for mount in mounts]
         folders = quota_folders(groups, tuple(seen))
-    quotas = [(folder, folder_quota(folder)) for folder in folders]
-    found = [QuotaFolder(folder, cores) for folder, cores in quotas if cores is not None]
-    return min(found, key=lambda folder: folder.cores, default=None)
+    return folders
 
 
 def read_quota_cores(pid: int | None = None, proc: Path = procfs.PROC) -> float | None:

@@ -9,11 +9,11 @@ import mmap
 import os
 import re
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from gpuwatch.core.model import Host, Problem
+from gpuwatch.core.model import Host, NetworkMount, Problem
 from gpuwatch.core.source import Clock
 from gpuwatch.core.text import clean
 from gpuwatch.sources.linux import cgroup, procfs
@@ -24,6 +24,11 @@ MINIMUM_SECONDS = 0.2
 """The kernel counts CPU time in ticks of 10 ms: over less than twenty a core's share is too coarse,
 and the one before stays."""
 SHM_SECONDS = 5.0
+CLOCKS_SECONDS = 15.0
+CLOCKED_CORES, CLOCKED_PERCENT = 8, 50.0
+"""So many cores that are busy say how fast cores run; one at rest lowers its clock."""
+MOUNTS_SECONDS = 5.0
+MOUNTS_KEPT = 4
 CORES_SECONDS = 15.0
 """Affinity and quota change when an administrator changes them."""
 DEVICES_SECONDS = 15.0
@@ -44,9 +49,9 @@ _READ_FROM = {
 """The field that each file is read for, and that a problem with it is about."""
 _PRESSURES = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
 """The machine as a whole always has somebody who could run."""
-_OPTIONAL_FILES = ("vmstat", *[f"pressure/{name}" for name in _PRESSURES])
+_OPTIONAL_FILES = ("vmstat", "self/mountstats", *[f"pressure/{name}" for name in _PRESSURES])
 """Files that a kernel may do without."""
-_LISTS_RECORDS = ("diskstats", "net/dev")
+_LISTS_RECORDS = ("diskstats", "net/dev", "self/mountstats")
 
 Counters = dict[bytes, tuple[int, int]]
 """Two counters of each device since boot: bytes in and bytes out."""
@@ -67,6 +72,8 @@ class _Sample(NamedTuple):
     cpu: dict[bytes, CpuTimes]
     pressure: dict[str, dict[str, int]]
     disks: Counters | None
+    reads: Counters | None
+    """Reads of disks, and the milliseconds that they took."""
     network: Counters | None
     refaults: Counters | None
 
@@ -95,6 +102,13 @@ class HostReader:
         """Fields of ``Host`` that are differences between two samples."""
         self._cores = _Every(clock, CORES_SECONDS, lambda: _read_cores(proc))
         self._shm = _Every(clock, SHM_SECONDS, lambda: _read_shm(shm))
+        self._cpu = sys_root / "devices" / "system" / "cpu"
+        self._clocks = _Every(clock, CLOCKS_SECONDS, self._read_clocks)
+        self._throttles: dict[str, int] = {}
+        """Times that each core or its package was held down by heat, at the last look."""
+        self._mounts = _Every(clock, MOUNTS_SECONDS, self._read_mounts)
+        self._requests: tuple[float, dict[str, Requests]] | None = None
+        """Requests of each network mount since it was mounted, and of when."""
         self._disks = _Every(clock, DEVICES_SECONDS, lambda: whole_disks(sys_root))
         self._interfaces = _Every(clock, DEVICES_SECONDS, lambda: counted_interfaces(sys_root))
 
@@ -116,6 +130,8 @@ class HostReader:
             **(self._parsed("loadavg", parse_load) or {}),
             **self._cores.value(),
             **self._shm.value(),
+            "network_mounts": self._mounts.value(),
+            **self._clocks.value(),
             **self._rates,
         }
         return Host(**fields), self._problems()
@@ -141,9 +157,31 @@ class HostReader:
                 name: self._parsed(f"pressure/{name}", parse_pressure) or {} for name in _PRESSURES
             },
             disks=self._parsed("diskstats", lambda text: parse_disks(text, disks)),
+            reads=self._parsed("diskstats", lambda text: parse_disk_reads(text, disks)),
             network=self._parsed("net/dev", lambda text: parse_network(text, interfaces)),
             refaults=self._parsed("vmstat", parse_refaults),
         )
+
+    def _read_clocks(self) -> dict[str, Any]:
+        percents = self._rates.get("core_percents") or ()
+        names = [name.decode() for name in (self._sample.cpu if self._sample else ())][1:]
+        busy = [
+            name
+            for name, percent in zip(names, percents, strict=False)
+            if (percent or 0.0) >= CLOCKED_PERCENT
+        ]
+        before = self._throttles
+        found, self._throttles = read_clocks(self._cpu, busy[:CLOCKED_CORES])
+        rises = [self._throttles[name] > before[name] for name in self._throttles if name in before]
+        return found | {"cpu_thermal_throttled": any(rises) if rises else None}
+
+    def _read_mounts(self) -> tuple[NetworkMount, ...] | None:
+        now = self._parsed("self/mountstats", parse_mount_requests)
+        before, at = self._requests, self._clock.monotonic()
+        self._requests = None if now is None else (at, now)
+        if now is None or before is None or at <= before[0]:
+            return None
+        return network_mounts(before[1], now, at - before[0])
 
     def _parsed(self, name: str, parse: Callable[[bytes], T]) -> T | None:
         """Return the parsed file, or ``None``; failures are kept for ``_problems``. A file that is
@@ -239,6 +277,40 @@ def _read_shm(path: Path) -> dict[str, int]:
     return {"shm_total_bytes": total, "shm_used_bytes": total - found.f_bfree * found.f_frsize}
 
 
+def read_clocks(folder: Path, cores: Sequence[str]) -> tuple[dict[str, Any], dict[str, int]]:
+    """Read how fast these cores run (cpufreq and thermal_throttle of ``/sys/devices/system/cpu``),
+    as fields of ``Host``; and how often heat held each or its package down since boot."""
+
+    def mhz(core: str, *names: str) -> float | None:
+        for name in names:
+            text = procfs.read_if_possible(folder / core / name).strip()
+            if text.isdigit() and int(text):
+                # Nominal frequencies are in MHz, all others in kHz.
+                return int(text) / (1.0 if name == _NOMINAL else 1000.0)
+        return None
+
+    clocks = [mhz(core, "cpufreq/scaling_cur_freq") for core in cores]
+    known = [clock for clock in clocks if clock is not None]
+    counts: dict[str, int] = {}
+    for core in cores:
+        for name in ("core_throttle_count", "package_throttle_count"):
+            text = procfs.read_if_possible(folder / core / "thermal_throttle" / name).strip()
+            if text.isdigit():
+                counts[f"{core} {name}"] = int(text)
+    if not known:
+        return {}, counts
+    governor = procfs.read_if_possible(folder / cores[0] / "cpufreq/scaling_governor")
+    return {
+        "cpu_clock_mhz": sum(known) / len(known),
+        "cpu_clock_base_mhz": mhz(cores[0], "cpufreq/base_frequency", _NOMINAL),
+        "cpu_clock_max_mhz": mhz(cores[0], "cpufreq/cpuinfo_max_freq"),
+        "cpu_governor": clean(os.fsdecode(governor.strip()), 40) or None,
+    }, counts
+
+
+_NOMINAL = "acpi_cppc/nominal_freq"
+
+
 # --- the kernel's counters -------------------------------------------------------------------
 
 
@@ -310,6 +382,88 @@ def parse_disks(text: bytes, counted: Container[bytes]) -> Counters:
     return disks
 
 
+def parse_disk_reads(text: bytes, counted: Container[bytes]) -> Counters:
+    """Parse ``/proc/diskstats``: reads since boot and the milliseconds that they took, by the disks
+    ``counted``."""
+    disks = {}
+    for line in text.splitlines():
+        fields = line.split(None, 7)
+        if len(fields) > 6 and fields[2] in counted:
+            disks[fields[2]] = (int(fields[3]), int(fields[6]))
+    return disks
+
+
+class Requests(NamedTuple):
+    """Requests of a network mount since it was mounted, all together, without writes."""
+
+    kind: str
+    number: int = 0
+    read_bytes: int = 0
+    queue_milliseconds: int = 0
+    round_trip_milliseconds: int = 0
+    execute_milliseconds: int = 0
+    """From when a request was made until its answer was dealt with."""
+
+
+_NFS_MOUNT = re.compile(r"device .* mounted on (.*) with fstype (nfs\d*)\b")
+_WRITES = ("NULL", "WRITE", "COMMIT")
+
+
+def parse_mount_requests(text: bytes) -> dict[str, Requests]:
+    """Parse ``/proc/self/mountstats``, by the mount point. Only NFS says more than its name there:
+    for each operation its count, transmissions, timeouts, bytes sent and received, and milliseconds
+    in the queue, to the answer, and altogether (nfs-utils, mountstats(8))."""
+    mounts: dict[str, Requests] = {}
+    place = ""
+    for line in os.fsdecode(text).splitlines():
+        if line.startswith("device "):
+            found = _NFS_MOUNT.match(line)
+            place = "" if found is None else found[1]
+            if found is not None:
+                mounts[place] = Requests(found[2])
+        elif place:
+            name, _, rest = line.strip().partition(": ")
+            numbers = rest.split()
+            # Other lines begin with lower case; old kernels have 8 numbers, new ones 9.
+            if name.isupper() and name not in _WRITES and len(numbers) >= 8:
+                count, _, _, _, received, *times = [int(one) for one in numbers[:8]]
+                more = (count, received if name.startswith("READ") else 0, *times)
+                kind, *so_far = mounts[place]
+                sums = [old + new for old, new in zip(so_far, more, strict=True)]
+                mounts[place] = Requests(kind, *sums)
+    return mounts
+
+
+def network_mounts(
+    before: Mapping[str, Requests], now: Mapping[str, Requests], seconds: float
+) -> tuple[NetworkMount, ...]:
+    """Return the mounts that were asked for something between the two, the most waited for
+    first."""
+    found = []
+    for place, requests in now.items():
+        # A file system that was mounted anew counts from zero.
+        old = before.get(place)
+        count = 0 if old is None else requests.number - old.number
+        if old is None or count <= 0:
+            continue
+        found.append(
+            NetworkMount(
+                mount_point=clean(place.replace("\\040", " "), 255),
+                kind=clean(requests.kind, 20),
+                requests_per_second=count / seconds,
+                read_bytes_per_second=max(0, requests.read_bytes - old.read_bytes) / seconds,
+                queue_milliseconds=(requests.queue_milliseconds - old.queue_milliseconds) / count,
+                round_trip_milliseconds=(
+                    (requests.round_trip_milliseconds - old.round_trip_milliseconds) / count
+                ),
+                waiting_requests=(
+                    (requests.execute_milliseconds - old.execute_milliseconds) / (1000.0 * seconds)
+                ),
+            )
+        )
+    return tuple(sorted(found, key=lambda one: -one.waiting_requests)[:MOUNTS_KEPT])
+
+
 def parse_network(text: bytes, counted: Container[bytes] | None) -> Counters:
     """Parse ``/proc/net/dev``: bytes received and sent since boot, by the interfaces ``counted``;
     by all but the loopback where these are not known."""
@@ -356,6 +510,9 @@ def _rates_between(before: _Sample, now: _Sample) -> dict[str, Any]:
         pair = counter_rates(old, new, seconds) or (None, None)
         for name, value in zip(names, pair, strict=False):
             rates[f"{name}_bytes_per_second"] = value
+    reads = counter_rates(before.reads, now.reads, seconds)
+    if reads is not None:
+        rates["disk_read_milliseconds"] = reads[1] / reads[0] if reads[0] else None
     return rates
 
 

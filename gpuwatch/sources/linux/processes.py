@@ -39,6 +39,8 @@ OTHERS_SECONDS = 2.0
 """but never more often than this: there can be thousands."""
 MOST_KEPT_OPEN = 512
 
+LEFT_SECONDS = 10.0
+"""The driver goes on naming a process that has ended for some seconds."""
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """``PROC_PID_INIT_INO``, include/linux/proc_ns.h."""
 
@@ -61,7 +63,7 @@ class ProcessSource:
         self._tree_moved = False
         self._others: list[Process] = []
         self._others_due: float | None = None
-        self._unseen = _UnseenProcesses(proc)
+        self._unseen = _UnseenProcesses(clock, proc)
         self._messages: dict[str, str] = {}
         self._since: dict[str, float] = {}
 
@@ -197,7 +199,10 @@ class ProcessSource:
                 rows.append(entry.row(gpu))
         shown, messages = self._unseen.explain(missing)
         self._messages.update(messages)
-        unseen = [Process(pid=gpu.pid, **driver_side(gpu)) for gpu in shown]
+        unseen = [
+            Process(pid=gpu.pid, unseen=self._unseen.reasons[gpu.pid], **driver_side(gpu))
+            for gpu in shown
+        ]
         return rows + self._entry_rows(sorted(ended)) + unseen
 
     def _other_rows(self, hot: set[int]) -> list[Process]:
@@ -240,15 +245,18 @@ class ProcessSource:
 class _UnseenProcesses:
     """Processes that the driver names and ``/proc`` does not: ended, hidden, or elsewhere."""
 
-    def __init__(self, proc: Path) -> None:
-        self._proc = proc
-        self._ended: set[int] = set()
+    def __init__(self, clock: Clock, proc: Path) -> None:
+        self._clock, self._proc = clock, proc
+        self._ended: dict[int, float] = {}
+        """Those seen before, and when they had ended."""
         self._before: set[int] = set()
         self._nested: bool | None = None
+        self.reasons: dict[int, str] = {}
+        """Reasons of those that were explained last, as in ``Process.unseen``."""
 
     def note_ended(self, pid: int) -> None:
         """Note that a process seen before has ended; the driver can go on naming it for a while."""
-        self._ended.add(pid)
+        self._ended.setdefault(pid, self._clock.monotonic())
 
     def explain(self, missing: Sequence[GpuProcess]) -> tuple[list[GpuProcess], dict[str, str]]:
         """Return the processes to show by the driver's side alone, and why, for a person."""
@@ -257,17 +265,25 @@ class _UnseenProcesses:
             self._before.clear()
             return [], {}
         pids = {gpu.pid for gpu in missing}
-        self._ended &= pids
-        hidden = {pid for pid in pids - self._ended if process_exists(pid)}
-        elsewhere = pids - self._ended - hidden
+        self._ended = {pid: at for pid, at in self._ended.items() if pid in pids}
+        hidden = {pid for pid in pids - self._ended.keys() if process_exists(pid)}
+        elsewhere = pids - self._ended.keys() - hidden
+        long_ago = self._clock.monotonic() - LEFT_SECONDS
+        gone = {pid for pid, at in self._ended.items() if at <= long_ago}
         if not self._is_nested():
             # Most likely it ended just now. Only one that stays is worth a row.
-            elsewhere &= self._before
+            gone |= elsewhere & self._before
+            elsewhere = set()
         self._before = pids
-        shown = [gpu for gpu in missing if gpu.pid in hidden | elsewhere]
-        return shown, self._messages(hidden, elsewhere)
+        self.reasons = {
+            **dict.fromkeys(hidden, "hidden"),
+            **dict.fromkeys(elsewhere, "elsewhere"),
+            **dict.fromkeys(gone, "gone"),
+        }
+        shown = [gpu for gpu in missing if gpu.pid in self.reasons]
+        return shown, self._messages(hidden, elsewhere, gone)
 
-    def _messages(self, hidden: set[int], elsewhere: set[int]) -> dict[str, str]:
+    def _messages(self, hidden: set[int], elsewhere: set[int], gone: set[int]) -> dict[str, str]:
         messages = {}
         if hidden:
             messages["hidden"] = (
@@ -275,17 +291,17 @@ class _UnseenProcesses:
                 "of other users (hidepid): only the GPU's side is shown. Run gpuwatch as that "
                 "user or as root to see the rest."
             )
-        if elsewhere and self._is_nested():
+        if elsewhere:
             messages["elsewhere"] = (
                 f"{_count(elsewhere)} on the GPUs cannot be seen from inside this container, "
                 "because the driver names them by their PIDs outside: only the GPU's side is "
                 "shown. Run gpuwatch on the host, or start the container with the host's PID "
                 "namespace, to see the rest."
             )
-        elif elsewhere:
-            they = "it" if len(elsewhere) == 1 else "they"
-            messages["elsewhere"] = (
-                f"{_count(elsewhere)} that the driver names cannot be found on this machine: "
+        if gone:
+            they = "it" if len(gone) == 1 else "they"
+            messages["gone"] = (
+                f"{_count(gone)} that the driver names cannot be found on this machine: "
                 f"{they} may belong to a virtual machine, or have died without giving GPU memory "
                 "back."
             )

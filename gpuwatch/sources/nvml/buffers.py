@@ -7,7 +7,8 @@ structures used here are still pynvml's. Every method raises ``pynvml.NVMLError`
 The driver writes where it likes in a buffer: what it was asked is written anew for each call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from ctypes import byref, c_int32, c_uint, c_ulonglong, create_string_buffer, memset
 from struct import Struct
 from typing import Any
@@ -25,6 +26,52 @@ _MARK = b"\xa5"
 available") ends with it."""
 _NO_SAMPLES = frozenset({tables.NOT_FOUND, tables.NO_DATA})
 _NO_PROCESSES = frozenset({tables.NOT_FOUND})
+
+
+EVENTS_AT_ONCE = 64
+"""Events that one look takes at most."""
+
+
+class EventSet:
+    """Events of one GPU, which the driver reports by itself. A set for each GPU, since waiting for
+    several fails as soon as one of them is lost."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml, self._handle = nvml, handle
+        self._set: Any = None
+
+    def open(self) -> None:
+        """Ask the driver to report from now on. Raises ``NVMLError``."""
+        nvml = self._nvml
+        kinds = nvml.nvmlDeviceGetSupportedEventTypes(self._handle) & tables.EVENTS_WANTED
+        if not kinds & tables.EVENT_XID:
+            raise nvml.NVMLError(tables.NOT_SUPPORTED)
+        self._set = nvml.nvmlEventSetCreate()
+        try:
+            nvml.nvmlDeviceRegisterEvents(self._handle, kinds, self._set)
+        except nvml.NVMLError:
+            self.close()
+            raise
+
+    def read(self) -> Iterator[tuple[int, int]]:
+        """Yield the kind and the number of each event since the read before, without waiting.
+        Raises ``NVMLError``."""
+        nvml = self._nvml
+        for _ in range(EVENTS_AT_ONCE):
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._set, 0)
+            except nvml.NVMLError as error:
+                if error.value == tables.TIMEOUT:
+                    return
+                raise
+            yield event.eventType, event.eventData
+
+    def close(self) -> None:
+        """Let the set go; a driver that is gone has let it go itself."""
+        events, self._set = self._set, None
+        if events is not None:
+            with suppress(self._nvml.NVMLError):
+                self._nvml.nvmlEventSetFree(events)
 
 
 class FieldBatch:

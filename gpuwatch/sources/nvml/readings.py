@@ -10,13 +10,21 @@ that this GPU has. The tables at the end say how often each is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading, ReadingAge, ReasonSeconds
+from gpuwatch.core.model import (
+    Gpu,
+    GpuIdentity,
+    GpuReading,
+    ReadingAge,
+    ReasonSeconds,
+    XidError,
+)
 from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux.procfs import read_if_possible
 from gpuwatch.sources.nvml import buffers, parse, schedule, tables
@@ -39,6 +47,8 @@ CONTEXT_BYTES = 64 * 1024**2
 POWER_FACTOR = 2.0
 """Instant power exceeds the limit for moments; at more than this many times it is not watts."""
 PCI_DEVICES = Path("/sys/bus/pci/devices")
+XID_MOST, XIDS_KEPT = 10_000, 64
+"""No code of an Xid error is higher (the last known is below 200); codes that are kept of a GPU."""
 
 _NONE_LISTED: parse.ProcessList = []
 LIST_KINDS = {"compute": "Compute", "mps": "MPSCompute", "graphics": "Graphics"}
@@ -95,6 +105,11 @@ class NvmlDevice:
             kind: buffers.ProcessBuffer(nvml, handle, name) for kind, name in LIST_KINDS.items()
         }
         self.process_busy_buffer = buffers.ProcessBusyBuffer(nvml, handle)
+        self.event_set = buffers.EventSet(nvml, handle)
+        self.xids: dict[int, XidError] | None = None
+        """Xid errors by their codes since watching began; ``None``: this GPU reports none."""
+        self.ecc_reported = False
+        """An ECC event came since the counters were read."""
         self._batches: dict[tuple[tuple[int, int], ...], buffers.FieldBatch] = {}
         self._merged_lists = [_NONE_LISTED] * len(LIST_KINDS)
         self._merged: parse.ProcessTable = {}
@@ -106,6 +121,7 @@ class NvmlDevice:
         ]
 
     def close(self) -> None:
+        self.event_set.close()
         reader = self.__dict__.get("gpm_reader")
         if reader is not None:
             reader.close()
@@ -152,7 +168,7 @@ class NvmlDevice:
         slot.worked = slot.worked or bool(slot.gave) or not reading.fields
         slot.failures = slot.error = 0
         self.failing_lists.discard(reading.name)
-        self._processes_changed = self._processes_changed or not reading.fields
+        self._processes_changed = self._processes_changed or reading.name in OF_PROCESSES
         return seconds
 
     def _learn(self, slot: Slot) -> None:
@@ -224,10 +240,15 @@ class NvmlDevice:
             self.process_busy = None
         elif reading.name == GPM:
             self.gpm_gives.clear()
-        self._processes_changed = self._processes_changed or not reading.fields
+        self._processes_changed = self._processes_changed or reading.name in OF_PROCESSES
 
     def lose(self, error: int, unix_seconds: float) -> None:
-        """Note that the GPU stopped answering: nothing that was read of it holds any more."""
+        """Note that the GPU stopped answering: nothing that was read of it holds any more, but
+        for the errors that it reported."""
+        if self.xids is not None:
+            # Whatever the driver does wrong now: the card is lost already.
+            with suppress(Exception):
+                events(self)
         self.lost_error = error
         self.lost_since_unix = unix_seconds
         self.values.clear()
@@ -295,10 +316,13 @@ class NvmlDevice:
     # Rows of a snapshot.
 
     def gpu(self) -> Gpu:
-        if self.lost_error:
-            return Gpu(identity=self.identity, reading=EMPTY_READING, lost=True)
-        late = tuple(self._late())
-        return Gpu(identity=self.identity, reading=GpuReading(**self.values, late_readings=late))
+        xids = None if self.xids is None else tuple(self.xids.values())
+        reading = EMPTY_READING
+        if not self.lost_error:
+            reading = GpuReading(**self.values, late_readings=tuple(self._late()))
+        return Gpu(
+            identity=self.identity, reading=reading, lost=bool(self.lost_error), xid_errors=xids
+        )
 
     def _late(self) -> Iterator[ReadingAge]:
         for slot in self.slots:
@@ -673,12 +697,32 @@ def _durations(device: NvmlDevice, got: parse.FieldValues) -> tuple[ReasonSecond
 
 
 def health(device: NvmlDevice) -> None:
+    device.ecc_reported = False
     got = device.field_values(_HEALTH_IDS)
     for number, name in tables.HEALTH.items():
         value = got.get(number)
         if name in ("remapped_rows_pending", "remapped_rows_failed"):
             value = bool(value) if value in (0, 1) else None
         device.values[name] = value
+
+
+def events(device: NvmlDevice) -> None:
+    """Read what the driver reports by itself. Memory errors are counted in ``health``, which an
+    event only hurries."""
+    xids = {} if device.xids is None else device.xids
+    for kind, number in device.event_set.read():
+        if kind & tables.EVENT_ECC:
+            device.ecc_reported = True
+        elif number in xids or (0 < number < XID_MOST and len(xids) < XIDS_KEPT):
+            times = xids[number].times if number in xids else 0
+            xids[number] = XidError(number, times + 1, device.unix)
+
+
+def ask_for_events(device: NvmlDevice) -> None:
+    device.event_set.open()
+    # An old library cannot ask for them.
+    events(device)
+    device.xids = {}
 
 
 def gpm_activities(device: NvmlDevice) -> None:
@@ -751,6 +795,8 @@ GRAPHICS_LIST = "the list of graphics processes"
 MPS_LIST = "the list of MPS processes"
 LISTS = {PROCESS_LIST: "compute", GRAPHICS_LIST: "graphics", MPS_LIST: "mps"}
 PROCESS_BUSY = "the SM share of each process"
+OF_PROCESSES = (*LISTS, PROCESS_BUSY)
+EVENTS = "events (Xid and ECC errors)"
 COUNTERS = "energy, link and throttle counters"
 PCIE_THROUGHPUT = "PCIe throughput"
 GPM = "SM, tensor and memory activity (GPM)"
@@ -797,6 +843,7 @@ FACTS = (
     _fact("the memory clock's limit", "memory_clock_max_mhz", _MAX_CLOCK, tables.CLOCK_MEMORY),
     _fact("the link's generation", "pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
     _fact("the link's width", "pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
+    Reading(EVENTS, (), ask_for_events, is_fact=True, calls=4),
 )
 """A card's identity, beside the index, the uuid, the MIG mode and the driver's versions, which
 ``inventory`` asks for."""
@@ -846,7 +893,22 @@ READINGS = (
     Reading("encoder use", ("encoder_percent",), encoder, SELDOM),
     Reading("decoder use", ("decoder_percent",), decoder, SELDOM),
     Reading("the fan speed", ("fan_percent",), fan, SELDOM),
-    Reading("ECC errors and remapped rows", HEALTH_FIELDS, health, SELDOM),
+    Reading(
+        "ECC errors and remapped rows",
+        HEALTH_FIELDS,
+        health,
+        SELDOM,
+        hurried=lambda device: device.ecc_reported,
+    ),
+    Reading(
+        EVENTS,
+        (),
+        events,
+        EVERY_SECOND,
+        # Known, so that what waits for readings of unknown cost does not wait for it as well.
+        expected_seconds=2e-5,
+        needed=lambda device: device.xids is not None,
+    ),
     Reading(
         PCIE_THROUGHPUT,
         RATES["pcie"],

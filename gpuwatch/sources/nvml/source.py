@@ -230,8 +230,12 @@ class NvmlSource:
     def _known(self, devices: list[NvmlDevice]) -> DriverReading:
         assert self._inventory is not None
         rows: dict[tuple[int, str], GpuProcess] = {}
+        cards = {device.identity.uuid: device for device in devices}
         for device in devices:
             card = device.identity.mig_parent_uuid or device.identity.uuid
+            if card in cards:
+                # The errors of a card are those of its MIG instances.
+                device.xids = cards[card].xids
             instances = self._inventory.instances.get(card, {})
             for row in () if device.lost_error else device.gpu_processes(instances):
                 # A MIG card and its instances list the same processes: the fuller row counts.

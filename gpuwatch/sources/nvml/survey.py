@@ -15,7 +15,7 @@ from gpuwatch.core.model import BusySample, GpuIdentity
 from gpuwatch.core.source import Clock, ReadOptions
 from gpuwatch.core.text import bug_place
 from gpuwatch.sources.gpu_source import DriverReading
-from gpuwatch.sources.nvml import buffers, messages, parse, readings, schedule, tables
+from gpuwatch.sources.nvml import buffers, messages, parse, readings, schedule
 from gpuwatch.sources.nvml.readings import NvmlDevice
 from gpuwatch.sources.nvml.schedule import DriverGoneError, Reading, Slot
 from gpuwatch.sources.nvml.source import NvmlSource
@@ -24,8 +24,6 @@ LOOKS = 2
 """Looks of a dashboard before the survey: rates need two."""
 TIMES, ENOUGH_SECONDS = 5, 0.05
 """A reading is timed so often, or until that took so long."""
-XID_EVENTS = 8
-"""``nvmlEventTypeXidCriticalError``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +79,6 @@ class Survey(NvmlSource):
         """Fine samples by the uuid, of GPUs that keep some."""
         self.lists: dict[str, tuple[str, int | None]] = {}
         """The function that lists processes and the bytes of a record, by the uuid."""
-        self.event_errors: dict[str, int] = {}
-        """Why no event set can be had, by the uuid of the card; 0: one can."""
         self.failing = set[str]()
         """Sentences about readings that fail."""
         self.broke_off: str | None = None
@@ -186,8 +182,7 @@ class Survey(NvmlSource):
         )
 
     def _ask_for_the_rest(self, device: NvmlDevice) -> None:
-        """Ask for fine samples from the oldest on, and whether there are events, neither of which a
-        dashboard reads."""
+        """Ask for fine samples from the oldest on, which a dashboard does not read."""
         nvml, handle, uuid = self._nvml, device.handle, device.identity.uuid
         if device.lost_error or device.identity.mig_parent_uuid is not None:
             return
@@ -197,17 +192,6 @@ class Survey(NvmlSource):
             buffer, unix = buffers.BusySampleBuffer(nvml, handle), self._clock.unix()
             found = buffer.read(self._clock.monotonic(), unix)
             self.samples[uuid] = Samples(found, unix, buffer.shift_seconds)
-        self._counter.doing = "event sets", device.identity
-        try:
-            kinds = nvml.nvmlDeviceGetSupportedEventTypes(handle)
-            events = nvml.nvmlEventSetCreate()
-            try:
-                nvml.nvmlDeviceRegisterEvents(handle, kinds & XID_EVENTS, events)
-            finally:
-                nvml.nvmlEventSetFree(events)
-            self.event_errors[uuid] = 0 if kinds & XID_EVENTS else tables.NOT_SUPPORTED
-        except Exception as error:
-            self.event_errors[uuid] = getattr(error, "value", tables.SENSELESS)
         self._counter.doing = None
 
 
@@ -228,6 +212,12 @@ def _values(device: NvmlDevice, reading: Reading) -> dict[str, Any]:
         return {} if listed is None else {"processes": len(listed)}
     if reading.name == readings.PROCESS_BUSY:
         return {} if device.process_busy is None else {"processes": len(device.process_busy)}
+    if reading.name == readings.EVENTS:
+        return (
+            {}
+            if device.xids is None
+            else {"xid_errors": sum(x.times for x in device.xids.values())}
+        )
     if reading.name == readings.SAMPLES:
         return {}
     names = readings.fields_set(device, reading)

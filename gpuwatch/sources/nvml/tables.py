@@ -13,6 +13,7 @@ NO_PERMISSION = 4
 NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
 DRIVER_NOT_LOADED = 9
+TIMEOUT = 10
 LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
@@ -39,7 +40,7 @@ ERROR_WORDS = {
     INSUFFICIENT_SIZE: "insufficient size",
     8: "a power cable of the card is not attached",
     DRIVER_NOT_LOADED: "driver not loaded",
-    10: "timeout",
+    TIMEOUT: "timeout",
     11: "an interrupt problem of the kernel",
     LIBRARY_NOT_FOUND: "library not found",
     FUNCTION_NOT_FOUND: "function not found",
@@ -88,6 +89,10 @@ EVENT_REASONS = (
     (0x040, "hw_thermal_slowdown"), (0x080, "hw_power_brake_slowdown"),
     (0x100, "display_clock_setting"),
 )  # fmt: skip
+
+# nvmlEventType*
+EVENT_ECC, EVENT_XID = 0x1 | 0x2, 0x8
+EVENTS_WANTED = EVENT_ECC | EVENT_XID
 
 # NVML_FI_DEV_*
 FIELD_MEMORY_TEMPERATURE = 82

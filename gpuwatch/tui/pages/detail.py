@@ -1,14 +1,16 @@
 """Detail of one GPU: its charts, every reading, its processes."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from textual.binding import BindingType
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu
+from gpuwatch.core.model import Gpu, XidError
 from gpuwatch.core.registry import GPU, MAIN, OF_GPU, Field
 from gpuwatch.core.source import ReadOptions
+from gpuwatch.core.xids import xid_of
 from gpuwatch.tui.keys import DETAIL_FOOTER, DETAIL_KEYS, bindings
 from gpuwatch.tui.pages.layout import Drawn, Frame, Title, filled, has_boxes
 from gpuwatch.tui.pages.screen import ScrolledScreen, SheetBody, draw_sheet
@@ -60,6 +62,8 @@ def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
     found: list[tuple[str, Run | None]] = []
     if gpu.allocated_to is not None:
         found.append(("allocated to", (_jobs(gpu.allocated_to), "text")))
+    if gpu.xid_errors:
+        found.insert(0, ("Xid errors", _xids(gpu.xid_errors)))
     ages = dict(gpu.reading.late_readings)
     for name in _SHOWN:
         written = _written(gpu, name)
@@ -69,6 +73,18 @@ def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
     found += [(OF_GPU[name].label, _written(gpu, name)) for name in _FACTS]
     known = [(label, *written) for label, written in found if written is not None]
     return known, [label for label, written in found if written is None]
+
+
+def _xids(errors: Sequence[XidError]) -> Run:
+    """Return the driver's errors, the newest first: ``31 (12:04:31), 43 x2 (11:58:02)``."""
+    newest = sorted(errors, key=lambda error: -error.last_unix_seconds)
+    texts = [
+        f"{error.code}{f' x{error.times}' if error.times > 1 else ''}"
+        f" ({time.strftime('%H:%M:%S', time.localtime(error.last_unix_seconds))})"
+        for error in newest
+    ]
+    grave = any(xid_of(error.code).kind != "none" for error in errors)
+    return ", ".join(texts), "error" if grave else "warn"
 
 
 def _jobs(numbers: Sequence[str]) -> str:

@@ -126,3 +126,16 @@ def test_what_is_not_raised_drains_twice_as_fast_as_it_filled() -> None:
         held.update(CLEAR, 1.0, second)
         looks.append(held.looks)
     assert looks == [5, 5, 0]
+
+
+def test_a_start_up_that_is_seen_late_to_be_over_delays_no_finding() -> None:
+    """With steps of four seconds, three of which show that a job trains, the window reaches back
+    over them: what fires then has held as long, and is named a look of four seconds later."""
+    late, usual = RuleState(Rule(title="a fault")), RuleState(Rule(title="a fault"))
+    late.update(firing(strength=0.9), 4.0, 0.0, 14.0, 6.0)
+    usual.update(firing(strength=0.9), 4.0, 0.0, 14.0)
+    assert not late.raised
+    for state in (late, usual):
+        state.update(firing(strength=0.9), 4.0, 4.0, 18.0)
+    assert (late.raised, usual.raised) == (True, False)
+    assert late.since_unix_seconds is not None

@@ -14,7 +14,7 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuwatch.core.model import Job, Problem, Process, Snapshot
+from gpuwatch.core.model import Job, Problem, Process, Snapshot, XidError
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
 from gpuwatch.diagnosis.ledger import Ledger
@@ -212,5 +212,8 @@ def test_xid_errors_have_their_counts_and_times() -> None:
     assert abs(log.xids["0000:18:00", 79][1] - time.time()) < 3600.0
     for file in (reading, writing, log._file):
         os.close(file)
-    blind = Exposed(snapshot(), log=KernelLog(Path("/none")))
+    told = replace(known, xid_errors=(XidError(31, 4, 1_700_000_000.0),))
+    blind = Exposed(snapshot(gpus=(told,)), log=KernelLog(Path("/none")))
+    # What the driver's events say needs no rights.
+    assert blind("gpu_xid_errors_total", "pci_bus_id", "xid") == {"0000:18:00 31": 4.0}
     assert blind("kernel_log_readable") == {"": 0.0}

@@ -1,6 +1,7 @@
 """Parsing of the kernel's machine-wide counters, on literal texts."""
 
 import mmap
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +96,73 @@ def test_interfaces_are_read_even_where_name_and_number_touch() -> None:
     )
     assert counters.parse_network(text, None) == {b"eth0": (123456, 789), b"eth0:1": (5, 6)}
     assert counters.parse_network(text, {b"lo"}) == {b"lo": (10, 10)}
+
+
+MOUNTSTATS = """device /dev/sda1 mounted on / with fstype ext4
+device 10.0.0.7:/export/imagenet mounted on /data/image\\040net with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp,timeo=600,retrans=2
+\tage:\t86400
+\tcaps:\tcaps=0x3fffbf,wtmult=512,dtsize=1048576,bsize=0,namlen=255
+\tnfsv4:\tbm0=0xfdffbfff,bm1=0xf9be3e,bm2=0x68800,acl=0x3,sessions,pnfs=not configured
+\tsec:\tflavor=1,pseudoflavor=1
+\tevents:\t12 0 0 0 7 9 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+\tbytes:\t1000 0 0 0 1000 0 1 0
+\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)
+\txprt:\ttcp 898 0 2 0 12 5000 5000 0 5000 0 2 0 0
+\tper-op statistics
+\t        NULL: 1 1 0 44 24 0 0 0 0
+\t        READ: {reads} {reads} 0 200 {bytes} {queue} {trip} {execute} 0
+\t       WRITE: 500 500 0 90000000 80000 900 900 90000 0
+\t      LOOKUP: {lookups} {lookups} 0 200 300 0 10 10
+device 10.0.0.7:/old mounted on /old with fstype nfs statvers=1.0
+
+device proc mounted on /proc with fstype proc
+"""
+
+
+def requests(**counts: int) -> dict[str, counters.Requests]:
+    return counters.parse_mount_requests(MOUNTSTATS.format(**counts).encode())
+
+
+def test_an_nfs_mount_has_the_times_of_its_requests() -> None:
+    """Reads and look-ups count, writes and local file systems do not; in milliseconds a request."""
+    before = requests(reads=100, bytes=5000, queue=10, trip=500, execute=600, lookups=1)
+    now = requests(reads=1000, bytes=5_005_000, queue=910, trip=10_490, execute=11_600, lookups=101)
+    (mount,) = counters.network_mounts(before, now, 10.0)
+    assert (mount.mount_point, mount.kind) == ("/data/image net", "nfs4")
+    assert mount.requests_per_second == 100.0
+    assert mount.read_bytes_per_second == 500_000.0
+    assert (mount.queue_milliseconds, mount.round_trip_milliseconds) == (0.9, 9.99)
+    assert mount.waiting_requests == 1.1
+    # Nothing was asked for; it was mounted anew.
+    assert counters.network_mounts(now, now, 10.0) == ()
+    assert counters.network_mounts(now, before, 10.0) == ()
+
+
+def test_a_disks_reads_have_their_time() -> None:
+    """Reads and the milliseconds they took, of whole disks alone."""
+    text = b"   8 0 sda 400 0 3200 2000 9 0 9 9 0 9 9\n   8 1 sda1 4 0 32 20 9 0 9 9 0 9 9\n"
+    assert counters.parse_disk_reads(text, {b"sda"}) == {b"sda": (400, 2000)}
+
+
+def test_the_clock_of_busy_cores_is_read_with_what_holds_it_down(tmp_path: Path) -> None:
+    """In MHz, whichever file says what the cores are made for; counts of heat by core; nothing on
+    a machine without cpufreq (most virtual ones)."""
+    assert counters.read_clocks(tmp_path, ["cpu0"]) == ({}, {})
+    for core, khz in (("cpu0", 1_200_000), ("cpu3", 1_400_000)):
+        for name, text in (
+            ("cpufreq/scaling_cur_freq", khz), ("cpufreq/cpuinfo_max_freq", 3_900_000),
+            ("cpufreq/scaling_governor", "powersave"), ("acpi_cppc/nominal_freq", 2400),
+            ("thermal_throttle/package_throttle_count", 7),
+        ):  # fmt: skip
+            path = tmp_path / core / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n")
+    found, counts = counters.read_clocks(tmp_path, ["cpu0", "cpu3"])
+    assert found == {
+        "cpu_clock_mhz": 1300.0, "cpu_clock_base_mhz": 2400.0, "cpu_clock_max_mhz": 3900.0,
+        "cpu_governor": "powersave",
+    }  # fmt: skip
+    assert counts == {"cpu0 package_throttle_count": 7, "cpu3 package_throttle_count": 7}
+    (tmp_path / "cpu0/cpufreq/base_frequency").write_text("2100000\n")
+    assert counters.read_clocks(tmp_path, ["cpu0"])[0]["cpu_clock_base_mhz"] == 2100.0

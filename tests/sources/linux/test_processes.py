@@ -315,13 +315,30 @@ def test_a_pid_that_never_existed_is_shown_from_its_second_reading(fake: Fake) -
     """Memory a dead process never gave back, or a virtual machine's; a sentence says so."""
     assert fake.read(gpu(FIRST, memory_bytes=1)) == ()
     assert fake.read(gpu(FIRST, memory_bytes=1), after=1.0) == (
-        Process(pid=FIRST, gpu_uuid="GPU-0", gpu_memory_bytes=1, gpu_kind="compute"),
+        Process(pid=FIRST, unseen="gone", gpu_uuid="GPU-0", gpu_memory_bytes=1, gpu_kind="compute"),
     )
     assert [problem.severity for problem in fake.problems] == ["info"]
     assert "cannot be found" in fake.problems[0].message
     fake.read(gpu(FIRST), gpu(FIRST + 1), after=1.0)
     fake.read(gpu(FIRST), gpu(FIRST + 1), after=1.0)
     assert "2 processes that the driver names cannot be found" in fake.problems[0].message
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_memory_of_a_process_that_ended_is_shown_once_the_driver_keeps_it(
+    fake: Fake, nested: bool
+) -> None:
+    """For some seconds the driver names whoever has ended; what stays longer is left behind. Seen
+    from a container as well, since it was seen there before."""
+    if nested:
+        fake.proc.namespace("pid:[4026532999]")
+    fake.proc.process(FIRST)
+    fake.read(gpu(FIRST, memory_bytes=8))
+    fake.proc.remove(FIRST)
+    assert fake.read(gpu(FIRST, memory_bytes=8), after=1.0) == ()
+    (row,) = fake.read(gpu(FIRST, memory_bytes=8), after=10.0)
+    assert (row.unseen, row.gpu_memory_bytes) == ("gone", 8)
+    assert "died without giving GPU memory back" in fake.problems[0].message
 
 
 def test_host_pids_seen_from_a_container_are_shown_with_one_sentence(fake: Fake) -> None:
@@ -332,6 +349,7 @@ def test_host_pids_seen_from_a_container_are_shown_with_one_sentence(fake: Fake)
     )
     assert pids(rows) == [FIRST, FIRST, FIRST + 1]
     assert {row.command for row in rows} == {None}
+    assert {row.unseen for row in rows} == {"elsewhere"}
     assert rows[0].started_at_unix_seconds is None
     assert len(fake.problems) == 1
     assert "2 processes" in fake.problems[0].message
@@ -347,6 +365,7 @@ def test_processes_that_proc_hides_are_shown_with_one_sentence(fake: Fake) -> No
     assert [(row.pid, row.gpu_memory_bytes, row.user) for row in rows] == [(os.getpid(), 1, None)]
     assert len(fake.problems) == 1
     assert "hidepid" in fake.problems[0].message
+    assert rows[0].unseen == "hidden"
     assert fake.problems[0].severity == "info"
 
 

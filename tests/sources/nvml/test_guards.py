@@ -296,6 +296,7 @@ of those that mean the same, the next function the next ones: each code is met b
 OF_THE_SYSTEM = {
     "nvmlInitWithFlags", "nvmlSystemGetDriverVersion", "nvmlSystemGetCudaDriverVersion_v2",
     "nvmlDeviceGetCount_v2", "nvmlShutdown", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
+    "nvmlEventSetCreate", "nvmlEventSetFree",
 }  # fmt: skip
 
 
@@ -311,6 +312,7 @@ AT_THE_START = _calls("""
     DeviceGetMarginTemperature DeviceGetMaxClockInfo DeviceGetMaxPcieLinkGeneration
     DeviceGetMaxPcieLinkWidth DeviceGetCudaComputeCapability DeviceGetMigMode
     DeviceGetMaxMigDeviceCount DeviceGetMigDeviceHandleByIndex DeviceGetGpuInstanceId
+    DeviceGetSupportedEventTypes EventSetCreate DeviceRegisterEvents
 """)
 ALL_ALONG = _calls("""
     DeviceGetCount_v2 DeviceGetHandleByUUID DeviceGetUtilizationRates DeviceGetSamples
@@ -322,7 +324,7 @@ ALL_ALONG = _calls("""
     DeviceGetDecoderUtilization DeviceGetFanSpeed DeviceGetComputeRunningProcesses_v3
     DeviceGetGraphicsRunningProcesses_v3 DeviceGetMPSComputeRunningProcesses_v3
     DeviceGetProcessUtilization GpmQueryDeviceSupport GpmSampleAlloc GpmSampleGet
-    GpmMigSampleGet GpmMetricsGet DeviceGetMigMode
+    GpmMigSampleGet GpmMetricsGet DeviceGetMigMode EventSetWait_v2
 """)
 
 
@@ -470,4 +472,7 @@ def test_the_sweep_knows_every_call(tmp_path: Path) -> None:
             watch.fake.gpu[0].set(lost=1)
             watch.ticks(8)
             called |= watch.fake.call_counts().keys()
-    assert called - {"nvmlShutdown", "nvmlGpmSampleFree"} <= {*AT_THE_START, *ALL_ALONG}
+    assert called - {"nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree"} <= {
+        *AT_THE_START,
+        *ALL_ALONG,
+    }

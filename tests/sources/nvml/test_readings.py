@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import pynvml
 import pytest
 
-from gpuwatch.core.model import GpuIdentity
+from gpuwatch.core.model import GpuIdentity, XidError
 from gpuwatch.sources.nvml.readings import numa_node
 from tests.sources.nvml.watch import START_UNIX_SECONDS, Watch, watching
-from tests.support.fake_nvml import OLD_DRIVER
+from tests.support.fake_nvml import OLD_DRIVER, MigInstance
 
 GIB = 1 << 30
 
@@ -285,3 +286,76 @@ def test_thermal_limits_given_as_margins_become_degrees(tmp_path: Path) -> None:
         identity = watch.tick().gpus[0].identity
         assert identity.temperature_slowdown_celsius == 89
         assert identity.temperature_shutdown_celsius == 92
+
+
+# --- what the driver reports by itself --------------------------------------------------------
+
+
+def test_xid_errors_are_counted_by_code_with_the_time_of_the_last(watch: Watch) -> None:
+    """Each code has its number of errors since watching began, and when the last was reported."""
+    watch.fake.gpu[0].report(13)
+    watch.tick()
+    assert watch.gpu().xid_errors == ()
+    watch.fake.gpu[0].report(31)
+    watch.fake.gpu[0].report(43)
+    watch.tick()
+    watch.fake.gpu[0].report(31)
+    watch.ticks(2)
+    assert watch.gpu().xid_errors == (
+        XidError(31, 2, START_UNIX_SECONDS + 3.0),
+        XidError(43, 1, START_UNIX_SECONDS + 2.0),
+    )
+
+
+def test_a_lost_gpu_keeps_the_error_that_says_why(tmp_path: Path) -> None:
+    """The event that came with the loss is read, though the card answers nothing any more."""
+    with watching(tmp_path, gpus=2, preset="h200") as watch:
+        watch.tick()
+        watch.fake.gpu[0].report(79)
+        watch.fake.gpu[0].set(lost=1)
+        watch.fake.gpu[1].report(31)
+        watch.ticks(2)
+        first, second = watch.last.gpus
+        assert first.lost
+        assert first.xid_errors is not None
+        assert [error.code for error in first.xid_errors] == [79]
+        assert second.xid_errors is not None
+        assert second.xid_errors[0].code == 31
+
+
+def test_xid_errors_are_unknown_where_the_driver_reports_none(tmp_path: Path) -> None:
+    """A card without such events has no empty list of errors, and nothing is complained about."""
+    with watching(tmp_path, gpus=1, preset="wsl") as watch:
+        watch.ticks(3)
+        assert watch.gpu().xid_errors is None
+        assert not any("Xid" in text for text in watch.sentences())
+    with watching(tmp_path, gpus=1, missing=["nvmlEventSetWait_v2"]) as watch:
+        watch.ticks(3)
+        assert watch.gpu().xid_errors is None
+
+
+def test_the_errors_of_a_card_are_those_of_its_mig_instances(watch: Watch) -> None:
+    """A job on a MIG instance hears of the card's errors."""
+    watch.fake.gpu[0].set_mig([MigInstance(uuid="MIG-1")])
+    watch.ticks(12)
+    watch.fake.gpu[0].report(95)
+    watch.ticks(2)
+    assert [one.xid_errors and one.xid_errors[0].code for one in watch.last.gpus] == [95, 95]
+
+
+def test_an_ecc_event_hurries_the_counters(watch: Watch) -> None:
+    """Counters of memory errors are read as soon as the driver reports one, not seconds later."""
+    watch.ticks(7)
+    watch.fake.gpu[0].set(ecc_volatile_uncorrected=1)
+    watch.fake.gpu[0].report(0, kind=pynvml.nvmlEventTypeDoubleBitEccError)
+    watch.ticks(2)
+    assert watch.reading().ecc_uncorrected_count == 1
+
+
+def test_the_event_sets_are_given_back(tmp_path: Path) -> None:
+    """Whoever stops watching leaves no event set in the driver."""
+    with watching(tmp_path, gpus=2, preset="a100") as watch:
+        watch.ticks(2)
+        watch.source.close()
+        made, freed = watch.fake.calls("nvmlEventSetCreate"), watch.fake.calls("nvmlEventSetFree")
+        assert made == freed == 2

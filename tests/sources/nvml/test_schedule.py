@@ -175,7 +175,7 @@ def test_the_steady_state_makes_no_needless_calls(pair: Watch) -> None:
     for name in ("HandleByIndex_v2", "UUID", "Name", "PciInfo_v3", "CudaComputeCapability"):
         assert counts.get(f"nvmlDeviceGet{name}", 0) == 0
     assert counts["nvmlDeviceGetSamples"] == 40
-    assert sum(counts.values()) <= 15 * 40
+    assert sum(counts.values()) <= 16 * 40
 
 
 def shown(folder: Path, seconds: float, gpus: int, *, warm_up: int) -> tuple[set[float], float]:
@@ -344,7 +344,7 @@ def test_each_gpu_is_shown_as_soon_as_it_says_anything(tmp_path: Path) -> None:
     assert when(8, *MAIN_FIELDS) < when(1, "temperature_celsius")
     assert when(8, "temperature_celsius") < when(1, "encoder_percent")
     whole, last = shown[-1]
-    assert whole < 36.0
+    assert whole < 40.0
     assert all(gpu.identity.pcie_width_max for gpu in last)
     assert watch.source.so_far is None
 

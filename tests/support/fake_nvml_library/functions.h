@@ -124,4 +124,5 @@
     X(nvmlEventSetCreate) \
     X(nvmlEventSetFree) \
     X(nvmlDeviceGetSupportedEventTypes) \
-    X(nvmlDeviceRegisterEvents)
+    X(nvmlDeviceRegisterEvents) \
+    X(nvmlEventSetWait_v2)

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #define FAKE_MAGIC 0x4c4d564eu
-#define FAKE_LAYOUT_VERSION 2
+#define FAKE_LAYOUT_VERSION 3
 #define FAKE_MAX_GPUS 32
 #define FAKE_MAX_MIG 8
 #define FAKE_MAX_PROCESSES 512
@@ -22,6 +22,7 @@
 #define FAKE_MAX_FIELDS 320
 #define FAKE_MAX_LINKS 36
 #define FAKE_MAX_STEPS 16
+#define FAKE_MAX_EVENTS 64
 #define FAKE_MAX_KERNEL_SLOTS 32
 #define FAKE_MAX_KERNELS 2048
 
@@ -78,6 +79,11 @@ typedef struct {
     uint32_t gpu_instance;      /* all ones: none */
     uint32_t compute_instance;  /* all ones: none */
 } fake_process_t;
+
+typedef struct {
+    uint64_t kind;              /* nvmlEventType* */
+    uint64_t data;              /* of an Xid: its code */
+} fake_event_t;
 
 typedef struct {
     char uuid[80];
@@ -206,6 +212,10 @@ typedef struct {
     uint64_t nvlink_rx_kib_per_second;
     uint64_t nvlink_tx_kib_per_second;
     uint64_t nvlink_since_us;
+
+    uint64_t event_kinds;       /* those it can report */
+    uint32_t event_count;       /* so far; the newest FAKE_MAX_EVENTS are in the ring */
+    fake_event_t events[FAKE_MAX_EVENTS];
 
     uint32_t ecc_supported;
     uint32_t ecc_mode;

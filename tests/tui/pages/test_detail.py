@@ -1,10 +1,11 @@
 """The detail of one GPU as a drawing."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from gpuwatch.core.model import Process
+from gpuwatch.core.model import Process, XidError
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import detail, overview
 from gpuwatch.tui.pages.detail import readings
@@ -43,6 +44,16 @@ def test_a_reading_that_is_late_says_its_age() -> None:
     assert known["temperature"] == "41C (12s old)"
     assert known["fan"] == "30% (1m35 old)"
     assert known["busy"] == "47%"
+
+
+def test_errors_of_the_driver_are_named_with_their_times() -> None:
+    """The newest first, in the colour of an error; a GPU without any has no such line."""
+    told = replace(gpu(), xid_errors=(XidError(43, 1, 5.0), XidError(31, 2, 65.0)))
+    rows = {label: (text, style) for label, text, style in readings(told)[0]}
+    text, style = rows["Xid errors"]
+    assert re.fullmatch(r"31 x2 \(\d\d:\d\d:\d\d\), 43 \(\d\d:\d\d:\d\d\)", text)
+    assert style == "error"
+    assert "Xid errors" not in [row[0] for row in readings(replace(told, xid_errors=()))[0]]
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from gpuwatch.core.model import PIDS_OF_A_MACHINE
+from gpuwatch.core import units
+from gpuwatch.core.model import PIDS_OF_A_MACHINE, XidError
 from gpuwatch.core.throttling import REASONS
+from gpuwatch.core.xids import xid_of
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
 from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rules.shared import words
@@ -68,6 +70,38 @@ FORMER_PLATEAU = 1.6
 FORMER_USUAL = 1.3
 """Its usual power over that now, for a quarter of the time: an evaluation may draw more than
 training does."""
+
+
+XIDS_UNREAD = ("the driver's errors (Xid)",)
+XID_SECONDS = 1800.0
+"""An error is of interest for so long."""
+_WORST_FIRST = ("lost", "memory", "card", "program", "none")
+
+
+def recent_xids(window: Window, gpu: GpuFacts, kinds: Sequence[str]) -> list[XidError]:
+    """Xid errors of these kinds (``core/xids.py``) that the driver reported lately and since the
+    GPU's job began, the worst first."""
+    began = None if window.job is None else window.job.job.started_at_unix_seconds
+    since = max(window.taken_at_unix_seconds - XID_SECONDS, began or 0.0)
+    found = [
+        error
+        for error in gpu.xid_errors or ()
+        if error.last_unix_seconds >= since and xid_of(error.code).kind in kinds
+    ]
+    return sorted(found, key=lambda error: _WORST_FIRST.index(xid_of(error.code).kind))
+
+
+def xid_words(errors: Iterable[XidError]) -> str:
+    """``Xid 31 (a program used GPU memory that it does not have)``."""
+    codes = dict.fromkeys([error.code for error in errors])
+    return units.listed([f"Xid {code} ({xid_of(code).meaning})" for code in codes])
+
+
+def xid_evidence(window: Window, gpu: GpuFacts, error: XidError) -> Evidence:
+    ago = words.lasting(max(0.0, window.taken_at_unix_seconds - error.last_unix_seconds))
+    says = f"{xid_of(error.code).meaning}; the last was {ago} ago"
+    name, unit = f"{words.named([gpu])} Xid {error.code}", "time" if error.times == 1 else "times"
+    return Evidence(name, float(error.times), unit, says=says)
 
 
 def present(window: Window) -> list[GpuFacts]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from gpuwatch.diagnosis.facts.window import HostFacts, JobFacts, RankFacts, WorkerFacts
-from gpuwatch.diagnosis.finding import Advice
+from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rules.shared import words
 from gpuwatch.diagnosis.sentence import number
 
@@ -211,3 +211,29 @@ def _loading_cores(job: JobFacts, count: int | None, busy_share: float) -> float
     if each is None or job.workers is None:
         return None
     return count * max(each, job.workers.cpu_percent or 0.0) / 100.0
+
+
+CLOCK_SHARE, TURBO_SHARE = 0.9, 0.6
+"""Of the clock that busy cores hold with all at work; where the maker's is not known, of the
+highest of one core alone, which all together stay a third below on most machines."""
+
+
+def held_clock(host: HostFacts) -> Evidence | None:
+    """Return that busy cores run slower than they should, and why as far as it is known; ``None``:
+    they do not, or it was not read."""
+    clock, base, most = host.cpu_clock_mhz, host.cpu_clock_base_mhz, host.cpu_clock_max_mhz
+    least = CLOCK_SHARE * base if base else TURBO_SHARE * most if most else None
+    if clock is None or least is None or clock >= least:
+        return None
+    why = "by a power limit or a setting"
+    if host.cpu_thermal_share:
+        why = "by their temperature (thermal_throttle counts rise)"
+    elif host.cpu_governor in SAVING_GOVERNORS:
+        why = (
+            f'as the governor "{host.cpu_governor}" has it (cpupower frequency-set -g performance)'
+        )
+    says = f"cores are held down {why}: they could run at {(base or most or 0.0):.0f} MHz"
+    return Evidence("clock of busy cores", round(clock), "MHz", round(least), says)
+
+
+SAVING_GOVERNORS = ("powersave", "conservative", "userspace")

@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import Process, ReasonSeconds
+from gpuwatch.core.model import Process, ReasonSeconds, XidError
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, Window
 from tests.diagnosis.rules.cases import Cases
-from tests.diagnosis.windows import GIB, gpu, gpu_only, identity, job, steady, swinging, window
+from tests.diagnosis.windows import GIB, NOW, gpu, gpu_only, identity, job, steady, swinging, window
+
+
+def reported(code: int, *, ago: float = 30.0, count: int = 1) -> tuple[XidError, ...]:
+    return (XidError(code, count, NOW - ago),)
+
 
 LOST = Cases("gpu_lost", {
     "alone of two, at full cost": (
@@ -18,6 +23,11 @@ LOST = Cases("gpu_lost", {
          "explains": {"collective_wait", "straggler", "oscillation"}},
     ),
     "without a job": (gpu_only(gpu(lost=True)), {"gpus": ("GPU-0",)}),
+    "the driver said why": (
+        window(gpus=(gpu(0), gpu(1, lost=True, busy=None, xid_errors=reported(79)))),
+        {"summary": "(Xid 79 (the GPU fell off the bus))", "evidence.1.name": "GPU 1 Xid 79",
+         "advice.0.action": "Restart the machine"},
+    ),
 }, {
     "every gpu answers": window(gpus=(gpu(0), gpu(1))),
 }, {
@@ -44,10 +54,72 @@ ERRORS = Cases("hardware_errors", {
     "many corrected errors cost nothing": (
         gpu_only(gpu(ecc_corrected_new=40)), {"severity": "info"},
     ),
+    "a card without counters whose driver reports one": (
+        window(gpus=(gpu(0), gpu(1, **NO_COUNTERS, xid_errors=reported(48)))),
+        {"severity": "error", "gpus": ("GPU-1",), "summary": "Xid 48 (an uncorrectable memory"},
+    ),
+    "a row that will be replaced at the next reset": (
+        gpu_only(gpu(xid_errors=reported(63))),
+        {"severity": "warning", "advice.0.action": "Reset"},
+    ),
 }, {
     "a few corrected errors": gpu_only(gpu(ecc_corrected_new=3)),
+    "an error of the day before": gpu_only(gpu(xid_errors=reported(48, ago=86_400.0))),
 }, {
     "neither ecc nor a row remapper": (gpu_only(gpu(**NO_COUNTERS)), "ECC"),
+})  # fmt: skip
+
+
+XIDS = Cases("xid_errors", {
+    "a program's error on one of two": (
+        window(gpus=(gpu(0, xid_errors=()), gpu(1, xid_errors=reported(31, count=2)))),
+        {"severity": "error", "gpus": ("GPU-1",), "evidence.0.value": 2.0,
+         "summary": "Xid 31 (a program used GPU memory", "advice.0.action": "compute-sanitizer"},
+    ),
+    "an error that this list does not have": (
+        gpu_only(gpu(xid_errors=reported(199))),
+        {"severity": "error", "advice.0.action": "NVIDIA's Xid catalogue"},
+    ),
+    "a program that was killed is only information": (
+        gpu_only(gpu(xid_errors=reported(45))), {"severity": "info"},
+    ),
+    "ranks wait for what it ended": (
+        window(gpus=(gpu(busy=steady(0.0), xid_errors=reported(119)),)),
+        {"explains": {"collective_wait", "idle_holding_memory"}},
+    ),
+}, {
+    "none was reported": window(gpus=(gpu(xid_errors=()),)),
+    "those of memory are said with its counters": gpu_only(gpu(xid_errors=reported(94))),
+    "it was before the job began": window(
+        gpus=(gpu(xid_errors=reported(31, ago=600.0)),),
+        job=job(model={"started_at_unix_seconds": NOW - 300.0}),
+    ),
+    "it was an hour ago": gpu_only(gpu(xid_errors=reported(31, ago=3600.0))),
+}, {
+    "no events, and a log that may not be read": (gpu_only(gpu(xid_errors=None)), "Xid"),
+})  # fmt: skip
+
+
+def left(how: str | None, held: float = 9.0) -> GpuFacts:
+    dead = Process(pid=4711, unseen=how, gpu_uuid="GPU-0", gpu_memory_bytes=round(held * GIB))
+    return gpu(busy=steady(0.0), others=(dead,), foreign_memory_bytes=held * GIB)
+
+
+LEFT = Cases("memory_left_behind", {
+    "of a process that died": (
+        gpu_only(left("gone")),
+        {"gpus": ("GPU-0",), "summary": "holds 9.0 GiB of memory for PID 4711, which no longer",
+         "advice.0.action": "--gpu-reset", "explains": {"idle_holding_memory"},
+         "hold_seconds": 30.0},
+    ),
+    "beside a job that runs": (window(gpus=(left("gone"),)), {"gpus": ("GPU-0",)}),
+}, {
+    "its process is there": gpu_only(left(None)),
+    "a context that is just being given back": gpu_only(left("gone", 0.1)),
+}, {
+    "seen from inside a container": (gpu_only(left("elsewhere")), "outside this container"),
+    "hidden by hidepid": (gpu_only(left("hidden")), "of other users"),
+    "no list of processes": (gpu_only(gpu(others=None)), "the processes on the GPU"),
 })  # fmt: skip
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import JobMember, JobRank
-from gpuwatch.diagnosis.facts.window import GpuFacts, LoopFacts, Window
+from gpuwatch.core.model import JobMember, JobRank, NetworkMount
+from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, LoopFacts, Window
 from gpuwatch.diagnosis.signals.waveform import Waveform
 from tests.diagnosis import windows as w
 from tests.diagnosis.rules.cases import Cases, above
@@ -68,12 +68,30 @@ def no_more_workers(advice: Any) -> bool:
     return all("Raise num_workers" not in one.action for one in advice)
 
 
+HELD_DOWN = {"cpu_clock_mhz": 1200.0, "cpu_clock_base_mhz": 2400.0, "cpu_clock_max_mhz": 3900.0}
+
+
+def slowed(**facts: Any) -> Window:
+    found = starved()
+    return replace(found, host=replace(found.host, **(HELD_DOWN | facts)))
+
+
 PAUSED = w.window(
     gpus=(w.gpu(busy=w.steady(80.0)),), job=starved().job,
     pauses=(w.pause(30.0, 12.0, wrote_bytes=9e9),)
 )  # fmt: skip
 UNPINNED = (w.rank(loader_workers=2, pinned_memory=False, workers=BUSY),)
 CPU_BOUND = Cases("loader_cpu_bound", {
+    "cores that heat holds down": (
+        slowed(cpu_thermal_share=0.5), {"says": "cores are held down by their temperature"},
+    ),
+    "cores that a governor holds down": (
+        slowed(cpu_governor="powersave"), {"says": 'as the governor "powersave" has it'},
+    ),
+    "cores at the clock that they are made for say nothing": (
+        slowed(cpu_clock_mhz=2600.0, cpu_governor="powersave"),
+        {"says": lambda text: "held down" not in text},
+    ),
     # 2 workers x 0.985 / 0.39 busy x 1.25
     "too few workers, free cores: their number is named": (
         starved(),
@@ -226,6 +244,19 @@ def waiting_alone(reads: float, writes: float = 0.0) -> Window:
 
 
 UNCOUNTED = (w.rank(loader_workers=None, workers=None),)
+NFS = NetworkMount("/data", "nfs4", 900.0, 260e6, 0.4, 14.0, 6.5)
+
+
+def served() -> Window:
+    found = waiting()
+    return replace(found, job=replace(own_job(found), read_bytes_per_second=0.0))
+
+
+def own_job(found: Window) -> JobFacts:
+    assert found.job is not None
+    return found.job
+
+
 IO_BOUND = Cases("loader_io_bound", {
     "workers in disk wait: more of them are no help": (
         waiting(),
@@ -243,6 +274,28 @@ IO_BOUND = Cases("loader_io_bound", {
     "what it reads was in memory before: the page cache is too small": (
         replace(waiting(), host=w.host(cache_refault_bytes_per_second=120e6)),
         {"summary": "reads again", "advice.0.action": "fit into memory", "says": "page cache"},
+    ),
+    "the pressure of its own group counts, not the machine's": (
+        replace(waiting(1.0), job=replace(own_job(waiting()), pressure_io_percent=70.0)),
+        {"says": "tasks of the job's group are stalled", "strength": above(0.9)},
+    ),
+    # Workers in state D, the host receives 260 MB/s, and no disk is read.
+    "for an NFS mount, which is named with its times": (
+        replace(served(), host=w.host(network_mounts=(NFS,))),
+        {"summary": "wait for /data (nfs4)", "advice.0.action": "from /data (nfs4) to a local disk",
+         "says": "of each of 900 requests/s"},
+    ),
+    "for a mount whose requests queue here": (
+        replace(served(), host=w.host(network_mounts=(NFS._replace(queue_milliseconds=80.0),))),
+        {"says": "80.0 ms in the queue of this machine: more connections (nconnect)"},
+    ),
+    "for storage on the network of another kind": (
+        replace(served(), host=w.host(network_receive_bytes_per_second=260e6)),
+        {"summary": "wait for storage on the network", "advice.0.action": "to a local disk"},
+    ),
+    "for a disk, beside a mount that is hardly used": (
+        replace(waiting(), host=w.host(network_mounts=(NFS._replace(waiting_requests=0.1),))),
+        {"summary": "wait for the disk"},
     ),
     "the training process waits itself": (
         waiting_alone(90e6), {"advice.-1.setting": "num_workers"},

@@ -1,0 +1,76 @@
+"""The driver reported an error (Xid) of a GPU that ends programs or stops the card.
+
+What it checks
+    Whether the driver reported Xid errors of the GPU since its job began, in the last half hour,
+    other than those of its memory (hardware_errors) and of a card that is gone (gpu_lost).
+
+Why it matters
+    Most of them end the process that they hit. Of a job on several GPUs the other ranks then wait
+    in their next collective until it times out, often half an hour later.
+
+Evidence needed
+    The driver's events (NVML, no rights needed; some cards and WSL have none), or the kernel's log
+    where it may be read (root, CAP_SYSLOG), which also has what came before gpuwatch was started.
+
+When it is wrong
+    Xid 45 follows when a program is killed, be it by Ctrl-C: by itself it is only information. An
+    error of a program's own (13, 31, 43) says nothing against the card, unless sound programs have
+    it too.
+
+What to do
+    What the number asks for: 13, 31, 43 and 69 find the kernel that failed
+    (CUDA_LAUNCH_BLOCKING=1, compute-sanitizer); 74 and 144 to 150 look at the NVLinks; 119 and 120
+    (the GPU's system processor) reset the GPU or restart the machine; 154 do what nvidia-smi -q
+    says under "GPU Recovery Action"; 121 nothing.
+
+Thresholds
+    30 minutes: as long as ranks wait for one that has died, by the collectives' usual timeout
+    (torch.distributed: 10 to 30 minutes).
+
+Sources
+    NVIDIA, "Xid Errors" and its Xid catalogue; NVML, nvmlEventSetWait_v2
+    (nvmlEventTypeXidCriticalError).
+"""
+
+from gpuwatch.core.xids import xid_of
+from gpuwatch.diagnosis.rule import Advice, Clear, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.cards import (
+    WAITING,
+    XIDS_UNREAD,
+    present,
+    recent_xids,
+    xid_evidence,
+    xid_words,
+)
+from gpuwatch.diagnosis.rules.shared.words import keys
+from gpuwatch.diagnosis.sentence import GPUS
+
+# There is nothing to weigh.
+RULE = Rule(
+    title="driver errors (Xid)", severity="error", trust=1.03, has_look_alikes=False, after_end=True
+)
+KINDS = ("program", "card", "none")
+IDLE_PERCENT = 1.0
+"""A GPU that runs nothing any more waits for what the error ended."""
+
+
+def check(window: Window) -> Verdict:
+    known = [gpu for gpu in present(window) if gpu.xid_errors is not None]
+    if not known:
+        return Unknown(XIDS_UNREAD)
+    found = [gpu for gpu in known if recent_xids(window, gpu, KINDS)]
+    if not found:
+        return Clear("the driver has reported no error", at_once=True)
+    errors = [error for gpu in found for error in recent_xids(window, gpu, KINDS)]
+    grave = any(xid_of(error.code).kind != "none" for error in errors)
+    cures = dict.fromkeys([xid_of(error.code).cure for error in errors])
+    idle = all((gpu.busy_percent or 0.0) < IDLE_PERCENT for gpu in found)
+    return Firing(
+        severity=None if grave else "info",
+        summary=f"The driver reported {xid_words(errors)} on {GPUS}",
+        evidence=[xid_evidence(window, gpu, error) for gpu in found
+                  for error in recent_xids(window, gpu, KINDS)],
+        advice=[Advice(cure) for cure in cures],
+        gpus=keys(found),
+        explains=WAITING | {"collective_wait"} if grave and idle else frozenset(),
+    )  # fmt: skip
