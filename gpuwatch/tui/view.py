@@ -11,7 +11,7 @@ from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, severity_place
 from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, Held, StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
-from gpuwatch.tui.terminal.frame import Run
+from gpuwatch.tui.terminal.frame import Line, Run
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class JobView:
     offset: int = 0
     folded: bool | None = None
     """The loader workers of a rank are one row; ``None``: where there are many."""
-    write_report: Callable[[int], Sequence[str]] | None = None
+    write_report: Callable[[int], Sequence[Line]] | None = None
     """The report of a job that has ended, as lines for a width."""
     report_offset: int = 0
     output: OutputTail | None = None

@@ -278,7 +278,7 @@ def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list
     cells, rows = max(1, width - _LEAD - 1), height - 1
     name = chart.field.name
     series, key = view.history.gpu(gpu.uuid, name), ("detail", gpu.uuid, name)
-    held = held_up(view, gpu) if chart.style == FED.style else None
+    held = held_up(view, gpu.uuid) if chart.style == FED.style else None
     drawn = view.chart(key, series, cells, chart.limit, chart.style, rows, None, held)
     lines = [heading]
     for number, runs in enumerate(drawn):

@@ -655,7 +655,7 @@ def _draw_table(page: Page, rows: int) -> Drawn:
     if not page.decided["report"]:
         return draw_tree(page, job, rows)
     assert view.job.write_report is not None
-    return _report(view, view.job.write_report(page.width - 1), page.width, rows), []
+    return _report(view, view.job.write_report(page.width), page.width, rows), []
 
 
 def _keys(view: View) -> Footer:
@@ -760,21 +760,17 @@ def draw_pane(view: View, frame: Frame) -> list[Line]:
     return [*frame.lines[: page.pane_top], *pane, *frame.lines[page.pane_top + rows :]]
 
 
-def _report(view: View, texts: Sequence[str], width: int, height: int) -> list[Line]:
+def _report(view: View, whole: Sequence[Line], width: int, height: int) -> list[Line]:
     """Draw the report of the job that has ended, from ``view.job.report_offset`` on."""
     state = view.job
     rows = height - 1
-    state.report_offset = max(0, min(state.report_offset, len(texts) - rows))
-    below = len(texts) - state.report_offset - rows
+    state.report_offset = max(0, min(state.report_offset, len(whole) - rows))
+    below = len(whole) - state.report_offset - rows
     row = Row(width, prefix="b:").add(" REPORT", "label")
     note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: full screen"
     row.note(note, "warn" if below > 0 else "label")
-    shown = texts[state.report_offset : state.report_offset + rows]
-    return filled([row.line(), *[_text_line(view, one, width) for one in shown]], width, height)
-
-
-def _text_line(view: View, text: str, width: int) -> Line:
-    return Row(width).add(" ").add(fit(text, width - 1, view.glyphs.ellipsis)).line()
+    shown = whole[state.report_offset : state.report_offset + rows]
+    return filled([row.line(), *shown], width, height)
 
 
 def _waiting(view: View, width: int, height: int) -> Frame:
@@ -975,16 +971,16 @@ class JobScreen(ListScreen):
 
 class ReportScreen(ScrolledScreen):
     """Screen of a report: ``write`` gives its lines for a width; it is asked once for each
-    width."""
+    width and set of characters."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(REPORT_KEYS)
     CANVAS_ID = "report"
 
-    def __init__(self, view: View, write: Callable[[int], Sequence[str]]) -> None:
+    def __init__(self, view: View, write: Callable[[int], Sequence[Line]]) -> None:
         super().__init__(view)
         self._write = write
-        self._texts: Sequence[str] = ()
-        self._width = 0
+        self._lines: Sequence[Line] = ()
+        self._drawn_of: tuple[int, str] | None = None
 
     def drawn(self, width: int, height: int) -> Frame:
         frame, self.body_offset = draw_sheet(
@@ -993,6 +989,7 @@ class ReportScreen(ScrolledScreen):
         return frame
 
     def _body(self, width: int, _room: int) -> SheetBody:
-        if width != self._width:
-            self._texts, self._width = self._write(width - 1), width
-        return [], [_text_line(self.view, text, width) for text in self._texts], [], []
+        drawn_of = width, self.view.glyphs.name
+        if drawn_of != self._drawn_of:
+            self._lines, self._drawn_of = self._write(width), drawn_of
+        return [], self._lines, [], []

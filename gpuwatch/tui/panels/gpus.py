@@ -14,7 +14,7 @@ from statistics import median
 from typing import NamedTuple, TypeVar, cast
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, GpuReading
 from gpuwatch.core.registry import GPU, MAIN, Field
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.finding import Finding
@@ -288,7 +288,7 @@ def state_of(view: View, gpu: Gpu) -> State:
     if lost:
         return LOST
     for one in said:
-        if (word := _by_finding(one, gpu)) is not None:
+        if (word := _by_finding(one, gpu.uuid)) is not None:
             return word
     if moment is not None:
         # Why it was throttled is not kept.
@@ -309,11 +309,11 @@ def _state_read(view: View, gpu: Gpu) -> State:
     return _by_readings(_recent(view, gpu, _COARSE_SECONDS), of_sms=of_sms)
 
 
-def held_up(view: View, *gpus: Gpu) -> list[Held]:
+def held_up(view: View, *gpus: GpuKey) -> list[Held]:
     """Return when findings held up most of these GPUs: what their chart is coloured by."""
     out = []
     for mark in view.spans:
-        if 2 * sum(one.uuid in mark.gpus for one in gpus) <= len(gpus):
+        if 2 * sum(one in mark.gpus for one in gpus) <= len(gpus):
             continue
         state = LOST if mark.rule == "gpu_lost" else _by_finding(mark, gpus[0])
         if state is None or state is SLOWEST:
@@ -336,9 +336,9 @@ def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> 
     return cast("Answer", view.held[key])
 
 
-def _by_finding(said: Finding | FindingMark, gpu: Gpu) -> State | None:
+def _by_finding(said: Finding | FindingMark, gpu: GpuKey) -> State | None:
     """Return the state that a finding means; ``None`` where that is for the readings to say."""
-    if said.rule == "straggler" and said.gpus[0] == gpu.uuid:
+    if said.rule == "straggler" and said.gpus[0] == gpu:
         return SLOWEST
     if said.rule in _BY_RULE:
         return _BY_RULE[said.rule]
@@ -530,7 +530,7 @@ class GpuPainter:
     ) -> list[list[Run]]:
         view, window, limit = self._view, self._window, metric.limit
         series = view.history.gpu(gpu.uuid, metric.field.name)
-        held = held_up(view, gpu) if style == FED.style else None
+        held = held_up(view, gpu.uuid) if style == FED.style else None
         key = gpu.uuid, metric.field.name
         return view.chart(key, series, width, limit, style, rows, window, held, braille=braille)
 

@@ -172,7 +172,7 @@ def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
             text="lost" if gpu.lost else units.percent(gpu.reading.busy_percent),
             style=state_of(view, gpu).style,
             series=view.history.gpu(gpu.uuid, "busy_percent"),
-            held=held_up(view, gpu),
+            held=held_up(view, gpu.uuid),
         )
         for gpu in gpus
     ]
@@ -193,7 +193,7 @@ def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
         text=reach,
         style="value",
         series=Envelope(tuple(uuids), lambda: find),
-        held=held_up(view, *gpus),
+        held=held_up(view, *[gpu.uuid for gpu in gpus]),
     )
 
 
@@ -277,7 +277,7 @@ def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
         text=units.percent(mean(gpu.reading.busy_percent for gpu in gpus)),
         style=states.pop() if len(states) == 1 else "unknown",
         series=together if gpus else None,
-        held=held_up(view, *gpus),
+        held=held_up(view, *[gpu.uuid for gpu in gpus]),
         note=None if gpus else "no process of this job uses a GPU",
     )
 

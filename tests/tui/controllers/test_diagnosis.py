@@ -16,7 +16,13 @@ from gpuwatch.tui.charts.strips import ASCII, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import findings, overview
 from gpuwatch.tui.pages.dialogs import unknown_dialog
-from gpuwatch.tui.pages.findings import EvidenceScreen, FindingsScreen, draw_evidence, evidence_body, plain_text
+from gpuwatch.tui.pages.findings import (
+    EvidenceScreen,
+    FindingsScreen,
+    draw_evidence,
+    evidence_body,
+    plain_text,
+)
 from gpuwatch.tui.panels.findings import cause, place
 from gpuwatch.tui.runs import Runs, mark_now, measure_after
 from gpuwatch.tui.terminal.frame import width_of
@@ -463,7 +469,7 @@ def test_the_evidence_for_many_gpus_shows_one_of_them_all_of_them_and_who_feeds_
     assert len(one.members) > 1
     shown = texts(draw_evidence(view, one, *size, 0, documentation=None)[0].lines)
     text = "\n".join(shown)
-    for label in ("GPU 0 busy", "all 8 GPUs", "main threads", "workers"):
+    for label in ("GPU 0 busy", "all 8 GPUs", "main threads", "8 workers"):
         assert sum(label in line[:28] for line in shown) == 1, label
     assert "GPU 1 busy" not in text
     assert "meaning" in text

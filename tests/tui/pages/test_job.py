@@ -311,10 +311,12 @@ def test_the_charts_of_a_job_that_has_ended_stay_at_its_end() -> None:
 def test_a_report_that_was_scrolled_to_its_end_has_nothing_below() -> None:
     """The last line is the last of the report, and no more lines are counted."""
     view = job_view_of(machine(one_job(ended_at_unix_seconds=1100.0, members=())))
-    view.job.write_report = lambda width: [f"line {n} of {width}" for n in range(80)]
+    view.job.write_report = lambda width: [
+        ((f" line {n} of {width}".ljust(width), "text"),) for n in range(80)
+    ]
     view.job.report_offset = 10_000
     lines = job_drawn(view, 100, 30)
-    assert "line 79 of 97" in lines[-3]
+    assert "line 79 of 98" in lines[-3]
     assert not any("more lines" in line for line in lines)
 
 
