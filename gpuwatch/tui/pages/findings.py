@@ -311,7 +311,9 @@ def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
     for one, where in zip(finding.members, places, strict=True):
         row = Row(width).add("   ").add(left(where, max(map(width_of, places))))
         changed = ", ".join([clean(each.change) for each in one.advice if each.wanted is not None])
-        for text, style in ((lost(one), "label"), (changed, "value"), (whose(one, jobs), "label")):
+        # Where nothing is to be set, what it is in this one: how many orphans, what they hold.
+        says = changed or clean(one.summary)
+        for text, style in ((lost(one), "label"), (says, "value"), (whose(one, jobs), "label")):
             if text and row.room > 3:
                 row.add("  ").add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
         yield row.line()

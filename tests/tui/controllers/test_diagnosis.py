@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import Job, Snapshot
+from gpuwatch.core.model import Job, Problem, Snapshot
 from gpuwatch.diagnosis.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
 from gpuwatch.tui.app import new_engine
@@ -23,7 +23,7 @@ from gpuwatch.tui.pages.findings import (
     evidence_body,
     plain_text,
 )
-from gpuwatch.tui.panels.findings import cause, place
+from gpuwatch.tui.panels.findings import cause, place, present_findings
 from gpuwatch.tui.runs import Runs, mark_now, measure_after
 from gpuwatch.tui.terminal.frame import width_of
 from gpuwatch.tui.view import View
@@ -473,3 +473,45 @@ def test_the_evidence_for_many_gpus_shows_one_of_them_all_of_them_and_who_feeds_
         assert sum(label in line[:28] for line in shown) == 1, label
     assert "GPU 1 busy" not in text
     assert "meaning" in text
+
+
+def test_orphans_are_said_once_and_those_of_several_jobs_are_one_finding_with_a_list() -> None:
+    """The line of problems gives way to the finding; its evidence has a row for each job."""
+    what = scene("starved", 8, seconds=30)
+    problem = Problem(
+        source="jobs",
+        message="2 loader workers are left over from a job that has ended",
+        reading="orphaned",
+    )
+    now = dataclasses.replace(what.now, problems=(problem,))
+    each = [
+        Finding(
+            rule="orphaned_workers",
+            severity="warning",
+            confidence=0.9,
+            summary=f"{count} loader workers have outlived the training process",
+            job=job.key,
+        )
+        for count, job in zip((2, 3), now.jobs, strict=False)
+    ]
+    one = dataclasses.replace(each[0], job=None, members=tuple(each))
+    before = "\n".join(drawn(view_of(now), 120, 40))
+    found = dataclasses.replace(diagnosis(now, *each), causes=(one,))
+    view = view_of(now, diagnosis=found)
+    after = "\n".join(drawn(view, 120, 40))
+    assert "left over from a job" in before
+    assert "left over from a job" not in after
+    assert after.count("outlived") == 1
+    rows = [line for line in texts(evidence_body(view, one, 120)[0]) if "outlived" in line]
+    assert [row.split()[2] for row in rows] == ["2", "3"]
+
+
+def test_information_never_stands_above_a_warning() -> None:
+    """Not even where it is about the job that is looked at."""
+    what = scene("starved", 8)
+    first, second = what.now.jobs[:2]
+    good = dataclasses.replace(starved(what.now, job=first.key), severity="info")
+    bad = starved(what.now, 4, job=second.key, rule="loader_io_bound")
+    view = view_of(what, diagnosis=diagnosis(what.now, bad, good))
+    view.job.last = first
+    assert [one.severity for one in present_findings(view)] == ["warning", "info"]
