@@ -20,6 +20,7 @@ from gpuwatch.commands.options import (
     option_demo,
     option_json,
     option_pid,
+    option_price,
 )
 from gpuwatch.commands.printing import (
     EXIT_INTERRUPTED,
@@ -69,6 +70,7 @@ _PROGRESS_SECONDS = 0.5
     "Interval between readings, also in a log without times.  [default: 1s]",
 )
 @option_rediagnose()
+@option_price()
 @option_demo("Diagnose")
 def diagnose_command(
     files: tuple[str, ...],
@@ -78,6 +80,7 @@ def diagnose_command(
     stacks: bool,
     facts: LogFacts,
     rediagnose: bool,
+    price: float | None,
     demo: str | None,
 ) -> int:
     """Say why a GPU sits idle: watch this machine, or read FILE.
@@ -93,7 +96,7 @@ def diagnose_command(
     )
     out = open_output()
 
-    from gpuwatch.outputs.diagnosis import diagnosis_json, diagnosis_page, of_file
+    from gpuwatch.outputs.diagnosis import at_price, diagnosis_json, diagnosis_page, of_file
 
     with terminated_as_interrupted():
         if files:
@@ -105,6 +108,7 @@ def diagnose_command(
             report = _watch(watched, seconds or FOR_SECONDS, stacks)
     if report is None:
         return EXIT_INTERRUPTED
+    report = at_price(report, price)
     for note in () if report.report.source is None else report.report.source.notes:
         complain(note)
     look = drawing(out)

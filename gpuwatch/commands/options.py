@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from gpuwatch.core.text import clean
-from gpuwatch.core.units import seconds_in
+from gpuwatch.core.units import PRICE_MOST, is_price, seconds_in
 
 if TYPE_CHECKING:
     from gpuwatch.core.sampler import Sampler
@@ -50,6 +50,27 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
             bounds = f"{_duration_text(self.least)} and {_duration_text(self.most)}"
             self.fail(f"it must be between {bounds}.", param, ctx)
         return seconds
+
+
+class Price(click.ParamType):  # type: ignore[type-arg]
+    """Price of a GPU-hour."""
+
+    name = "price"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            price = float(value)
+        except ValueError:
+            price = -1.0
+        if not is_price(price):
+            text = clean(str(value), 60)
+            most = f"{PRICE_MOST:,.0f}"
+            self.fail(
+                f"{text!r} is no price of a GPU-hour: write a number up to {most}.", param, ctx
+            )
+        return price
 
 
 def _duration_text(seconds: float) -> str:
@@ -147,6 +168,35 @@ def option_demo(doing: str = "Watch") -> Decorator:
 
 def option_json(help_text: str = "Print one JSON object.") -> Decorator:
     return click.option("--json", "as_json", is_flag=True, help=help_text)
+
+
+def option_price() -> Decorator:
+    """Add ``price``: what a GPU-hour costs, given or preferred; ``None``: not known."""
+    return click.option(
+        "--price",
+        type=Price(),
+        default=_preferred_price,
+        show_default="price of the preferences file",
+        metavar="NUMBER",
+        help="Price of a GPU-hour: what is lost is then said in money, too.",
+    )
+
+
+def _preferred_price() -> float | None:
+    """Return the price in the preferences file; a file that cannot be used has none: the dashboard
+    says what is wrong with it."""
+    from gpuwatch.core.private_files import config_file, read_own
+
+    path = config_file()
+    try:
+        if not path.exists():
+            return None
+        import tomllib
+
+        price = tomllib.loads(read_own(path.resolve(), 65_536).decode()).get("price")
+    except (OSError, ValueError):
+        return None
+    return None if price is None or not is_price(price) else float(price)
 
 
 def option_ascii() -> Decorator:
@@ -286,6 +336,7 @@ class Look(NamedTuple):
     theme: str | None
     slow_link: bool
     config: Path | None
+    price: float | None = None
 
     def options(self) -> dict[str, Any]:
         """Return options of ``GpuwatchApp``: what is given here comes before what was preferred."""
@@ -293,6 +344,9 @@ class Look(NamedTuple):
 
         options = self._asdict()
         options["preferences"] = preferences = Preferences(options.pop("config"))
+        price = options.pop("price")
+        if price is not None:
+            preferences.values["price"] = price
         given = click.get_current_context().get_parameter_source("interval_seconds")
         if given is ParameterSource.COMMANDLINE:
             preferences.values.pop("interval_seconds", None)
@@ -332,8 +386,14 @@ def look_options() -> Decorator:
             "--config",
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="FILE",
-            help="Where theme, sort order, columns, range and interval are kept (TOML).  "
+            help="Where theme, sort order, columns, range, interval and price are kept (TOML).  "
             "[default: ~/.config/gpuwatch/config.toml]",
+        ),
+        click.option(
+            "--price",
+            type=Price(),
+            metavar="NUMBER",
+            help="Price of a GPU-hour: what is lost is then said in money, too.",
         ),
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from gpuwatch.commands.options import Decorator, grouped, option_ascii, option_json
+from gpuwatch.commands.options import Decorator, grouped, option_ascii, option_json, option_price
 from gpuwatch.commands.printing import (
     STANDARD_STREAM,
     complain,
@@ -86,6 +86,7 @@ def _form_options(what: str) -> Decorator:
 @cut_options("Of a recording:")
 @log_options()
 @option_rediagnose()
+@option_price()
 @_form_options("the report")
 def report_command(
     references: tuple[str, ...],
@@ -93,6 +94,7 @@ def report_command(
     cut: Cut,
     facts: LogFacts,
     rediagnose: bool,
+    price: float | None,
     form: Form,
 ) -> int:
     """Print the report of a job that was watched, or of a recording.
@@ -123,13 +125,16 @@ def report_command(
                 f"{option} is for the report of a recording: name its file, as in: gpuwatch "
                 f"report FILE {option}"
             )
+    from gpuwatch.outputs.report.model import priced
+
     if as_list:
         if references:
             raise click.UsageError("--list shows all reports: it takes no number.")
         if form.html is not None:
             raise click.UsageError("--list prints text or JSON: it takes no --html.")
         return _list(form)
-    _write(_load(references, cut, facts.options(), rediagnose=rediagnose), form)
+    report = _load(references, cut, facts.options(), rediagnose=rediagnose)
+    _write(report if price is None else priced(report, price), form)
     return 0
 
 

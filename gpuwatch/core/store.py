@@ -255,8 +255,10 @@ def busy_time(
     """
     if reading.busy_samples is None:
         percent = reading.busy_percent
-        if percent is None or not 0.0 <= percent <= 100.0 or at <= known_until:
+        if percent is None or not 0.0 <= percent <= 100.0 or at < known_until:
             return None
+        # The first reading there is speaks for its moment, and for no time.
+        seconds = min(seconds, at - known_until)
         return BusyTime(at, seconds, percent, ((at, float(percent), seconds),))
     samples = fine_samples(reading.busy_samples, known_until, until=at, offset=offset, most=100.0)
     if not samples:

@@ -216,6 +216,25 @@ def gpu_time(seconds: float | None) -> str:
     return f"{seconds / 3600:.1f} GPU-hours"
 
 
+PRICE_MOST = 10_000.0
+"""Highest price of a GPU-hour that is taken for one."""
+
+
+def is_price(value: object) -> bool:
+    """Whether this is a price of a GPU-hour: a number, and not beyond any."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0.0 <= float(value) <= PRICE_MOST  # type: ignore[arg-type]
+
+
+def worth(gpu_seconds: float, price_per_gpu_hour: float | None, joules: float | None) -> str:
+    """``, 11.75 at 2.5 a GPU-hour`` at a price, ``, 38.2Wh`` without one; empty where neither is
+    known, or it is next to nothing."""
+    if price_per_gpu_hour is not None:
+        money = gpu_seconds / 3600.0 * price_per_gpu_hour
+        return f", {money:,.2f} at {price_per_gpu_hour:g} a GPU-hour" if money >= 0.005 else ""
+    return f", {energy(joules)}" if joules is not None and joules >= 3600.0 else ""
+
+
 def exit_words(code: int) -> str:
     """``exit code 3``, ``ended by SIGKILL``."""
     known = -code in {one.value for one in signal.Signals}

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
 from gpuwatch.core import units
-from gpuwatch.core.bounds import highest, lowest, total
+from gpuwatch.core.bounds import highest, lowest, mean, total
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey
 from gpuwatch.diagnosis.sentence import filled, has_marks, plain, shape, template, united
 
@@ -36,6 +36,44 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Gain:
+    """How much faster the job would be with a cure, as an estimate."""
+
+    factor: float | None
+    """Times its speed of now; ``None``: how much the cure gives is not known, only that it is
+    ``high`` at most."""
+    low: float
+    high: float
+    limited_by: str
+    """What the job would then run up to: ``8 cores``, ``the GPU``."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limited_by", plain(self.limited_by))
+
+    @property
+    def worth(self) -> float:
+        """Times its speed of now, by which severity and order go."""
+        return self.high if self.factor is None else self.factor
+
+    @property
+    def brief(self) -> str:
+        """``about 1.8 times faster``, ``at most 1.3 times faster``."""
+        about = "at most" if self.factor is None else "about"
+        return f"{about} {self.worth:.{2 if self.worth < 1.095 else 1}f} times faster"
+
+    @property
+    def says(self) -> str:
+        """``about 1.8 times faster, limited by 8 cores``."""
+        return f"{self.brief}, limited by {self.limited_by}"
+
+    @property
+    def in_full(self) -> str:
+        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``."""
+        between = "" if self.factor is None else f" ({self.low:.1f} to {self.high:.1f})"
+        return f"{self.brief}{between}, limited by {self.limited_by}"
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """A change to make; ``setting`` names a knob where there is one (``num_workers``)."""
 
@@ -48,6 +86,8 @@ class Advice:
     wanted: str | None = None
     """Value to set it to."""
     why: str = ""
+    gain: Gain | None = None
+    """Gain of this change alone, where it can be estimated."""
     says: str = ""
     """The action, ``present`` and ``wanted``, a line each, with places for their numbers
     (``sentence.template``); empty where they have none."""
@@ -116,6 +156,10 @@ class Finding:
     """Part of it in which no kernel was resident, of each GPU that it has been about."""
     watched_gpu_seconds: float | None = None
     """GPU time that the share is of."""
+    gain: Gain | None = None
+    """Gain of its best cure; ``None``: it cannot be known, and nothing is promised."""
+    lost_watts: float | None = None
+    """Power of one of its GPUs in the time that is lost; ``None``: not read."""
     says: str = ""
     """The summary with places for its GPUs (``sentence.filled``)."""
     members: tuple[Finding, ...] = ()
@@ -124,6 +168,38 @@ class Finding:
     @property
     def key(self) -> FindingKey:
         return FindingKey(self.rule, self.gpus, self.job)
+
+    @property
+    def lost_joules(self) -> float | None:
+        """Energy of its GPUs in the time lost so far."""
+        if self.cost_gpu_seconds is None or self.lost_watts is None:
+            return None
+        return self.cost_gpu_seconds * self.lost_watts
+
+    @property
+    def promise(self) -> str:
+        """``num_workers 2 -> 8: about 1.8 times faster, limited by 8 cores``; empty where nothing
+        is promised: idle time alone would promise far more than a cure gives."""
+        if self.gain is None or self.gain.factor is None:
+            return ""
+        change = next(
+            (one.change for one in self.advice if one.gain == self.gain and one.wanted), None
+        )
+        if change is None:
+            return f"a fix would make it {self.gain.says}"
+        return f"{change}: {self.gain.says}"
+
+    @property
+    def gain_in_words(self) -> str:
+        """The promise, or what is known instead; empty where nothing is."""
+        if self.promise or self.gain is None:
+            return self.promise
+        return f"not known: {self.gain.says}"
+
+    @property
+    def headline(self) -> str:
+        """The summary with the promise."""
+        return f"{self.summary.rstrip('.')}; {self.promise}" if self.promise else self.summary
 
 
 def rank(
@@ -244,8 +320,8 @@ def about(said: Iterable[Said], job: Job) -> Iterator[Said]:
 
 # --- findings of one cause as one: the same fault of several jobs, or of GPUs of no known job -----
 #
-# They are of one cause if their rule and severity are one, and their sentences differ in names of
-# GPUs and numbers only: another reason, or another rank to look after, stays apart.
+# They are of one cause if their rule is one, and their sentences differ in names of GPUs and
+# numbers only: another reason, or another rank to look after, stays apart, and so does an error.
 
 STEADY = 0.25
 """Share of a loss: causes that differ by less keep their order. Two that share what is left of a
@@ -283,8 +359,13 @@ def names_among(there: Iterable[GpuIdentity]) -> Names:
 
 
 def cause_of(one: Described) -> tuple[str, ...]:
-    """Return what a finding shares with those of the same cause, also of other moments."""
-    return (one.rule, one.severity, shape(one.says or template(one.summary)))
+    """Return what a finding shares with those of the same cause, also of other moments. Whether so
+    much is gained that it is a warning, or little, differs from job to job."""
+    return (
+        one.rule,
+        "error" if one.severity == "error" else "",
+        shape(one.says or template(one.summary)),
+    )
 
 
 def as_causes(
@@ -313,12 +394,15 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
     gpus = tuple(dict.fromkeys([uuid for one in members for uuid in one.gpus]))
     return replace(
         first,
+        severity=min([one.severity for one in members], key=severity_place),
         summary=filled(says, names(gpus), len(gpus), of=len(members)),
         confidence=min([one.confidence for one in members]),
         gpus=gpus,
         job=first.job if len(jobs) == 1 else None,
         since_unix_seconds=lowest(one.since_unix_seconds for one in members),
         advice=_advice(members),
+        gain=_gain([one.gain for one in members]),
+        lost_watts=mean(one.lost_watts for one in members),
         cost_share=_share(members),
         cost_gpu_seconds=total(one.cost_gpu_seconds for one in members),
         idle_seconds_lost=(),
@@ -342,7 +426,24 @@ def _one_advice(alike: Sequence[Advice]) -> Advice:
     if len(alike) == 1 or len(lines) != 3:
         return alike[0]
     action, present, wanted = lines
-    return replace(alike[0], action=action, present=present or None, wanted=wanted or None)
+    return replace(
+        alike[0],
+        action=action,
+        present=present or None,
+        wanted=wanted or None,
+        gain=_gain([one.gain for one in alike]),
+    )
+
+
+def _gain(gains: Sequence[Gain | None]) -> Gain | None:
+    """Return one gain for those of several jobs: their middle, and the widest range."""
+    known = sorted([one for one in gains if one is not None], key=lambda one: one.worth)
+    if not known or len(known) < len(gains):
+        return None
+    middle = known[len(known) // 2]
+    return replace(
+        middle, low=min([one.low for one in known]), high=max([one.high for one in known])
+    )
 
 
 def _share(members: Sequence[Finding]) -> float | None:

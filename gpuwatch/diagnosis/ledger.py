@@ -23,6 +23,7 @@ from gpuwatch.diagnosis.finding import (
     Diagnosis,
     Evidence,
     Finding,
+    Gain,
     Names,
     Pause,
     RuledOut,
@@ -69,6 +70,10 @@ class Episode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     advice are as they were then, or as they were last (``Ledger(newest=True)``)."""
     evidence: tuple[Evidence, ...] = ()
     advice: tuple[Advice, ...] = ()
+    gain: Gain | None = None
+    """Gain of its best cure, as an estimate."""
+    lost_watts: Amount | None = None
+    """Power of a GPU in the time that is lost."""
     ruled_out: tuple[RuledOut, ...] = ()
     job: ProcessKey | None = None
     gpus: tuple[GpuKey, ...] = ()
@@ -110,7 +115,7 @@ class Episode(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 OF_FINDING = (
     *("rule", "severity", "confidence", "summary", "says"),
-    *("evidence", "advice", "ruled_out", "job"),
+    *("evidence", "advice", "gain", "lost_watts", "ruled_out", "job"),
 )
 """Fields of a finding that are kept of it as they are."""
 

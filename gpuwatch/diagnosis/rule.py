@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.finding import Advice, Evidence, Pause
+from gpuwatch.diagnosis.finding import Advice, Evidence, Gain, Pause
 from gpuwatch.diagnosis.sentence import plain
 
 __all__ = [
@@ -45,6 +45,8 @@ class Firing:
     """Time for which it must hold to be raised: what passes by itself looks the same before."""
     explains: Set[str] | None = None
     """Rules whose findings in the same window are only symptoms of this one."""
+    gain: Gain | None = None
+    """Gain of the best cure, which ``gain.with_gains`` works out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,13 @@ class Rule:
     it has no section on what to do."""
     explains: Set[str] = frozenset()
     """Rules that fire on its symptoms."""
+    gives_back: str | None = None
+    """How much of the lost time its cures give back: ``all``, ``some`` (nobody knows how much), or
+    ``None`` where a job is no faster for them."""
+    slows_clocks: bool = False
+    """Whether the cure is a higher clock, for which there must be power."""
+    harms: bool = False
+    """Whether it does harm beside the time it costs: it is as grave however little is gained."""
     covers: Set[str] = frozenset()
     """Rules whose findings about the same GPUs only repeat it, also those of other windows."""
     trust: float = 1.0

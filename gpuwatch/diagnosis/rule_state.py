@@ -8,6 +8,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from itertools import pairwise
 
+from gpuwatch.diagnosis import gain as gains
 from gpuwatch.diagnosis.finding import Advice
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 
@@ -50,6 +51,8 @@ class RuleState:
     """Smoothed."""
     lost_at_first: float | None = None
     """Share lost of the window in which it fired first."""
+    severity_before: str | None = None
+    """As it was with the firing before; ``None``: there was none."""
 
     @property
     def explains(self) -> Set[str]:
@@ -58,7 +61,10 @@ class RuleState:
 
     @property
     def severity(self) -> str:
-        return (self.firing and self.firing.severity) or self.rule.severity
+        """The rule's, or a milder one by what is to be gained."""
+        own = (self.firing and self.firing.severity) or self.rule.severity
+        gain = None if self.firing is None or self.rule.harms else self.firing.gain
+        return gains.severity(own, gain, self.severity_before)
 
     @property
     def advice(self) -> tuple[Advice, ...]:
@@ -82,6 +88,11 @@ class RuleState:
         """``seconds``: since the evaluation before; ``watched_seconds``: of the window;
         ``judged_late_seconds``: for how long it could have been judged, had the end of the job's
         start-up been seen at once."""
+        worth = isinstance(verdict, Firing) and (
+            self.rule.harms or gains.is_worth_saying(verdict.gain, said=self.raised)
+        )
+        if isinstance(verdict, Firing) and not worth:
+            verdict = Clear()
         fired_before = self.fires_now
         self.fires_now = isinstance(verdict, Firing)
         if isinstance(verdict, Firing):
@@ -109,6 +120,7 @@ class RuleState:
         share = min(1.0, seconds / SMOOTHING_SECONDS)
         self.strength += share * (firing.strength - self.strength)
         self.firing = firing
+        self.severity_before = self.severity
         self.looks += 1
         at_once = self.severity == "error"
         ceiling = CLEAR_ERROR_SECONDS if at_once else CLEAR_SECONDS
@@ -143,6 +155,7 @@ class RuleState:
         self.looks = 0
         self.raised = False
         self.firing = None
+        self.severity_before = None
         self.since_unix_seconds = None
 
 

@@ -9,6 +9,7 @@ from gpuwatch.diagnosis.accounting import GpuTime
 from gpuwatch.diagnosis.explanations import RankedFinding, arrange
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Evidence, Finding, Pause, RuledOut, Unchecked
+from gpuwatch.diagnosis.gain import lost_watts, with_gains
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.rule_state import RuleState, confidence
 from gpuwatch.diagnosis.rules.shared.words import named
@@ -183,6 +184,8 @@ class Subject:
                 *[Evidence(name, says=unread, supports=False) for name in firing.missing],
             ),
             advice=state.advice,
+            gain=firing.gain,
+            lost_watts=lost_watts(window, firing, while_busy=state.loses_busy_time),
             ruled_out=tuple(self._ruled_out(window, ranked)),
             cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),
             cost_gpu_seconds=lost if gpus else None,
@@ -229,6 +232,8 @@ def _checked(rule: Rule, window: Window) -> Verdict:
     rests on guessed roles is less sure."""
     try:
         verdict = rule.check(window)
+        if isinstance(verdict, Firing):
+            verdict = with_gains(window, rule, verdict)
     except Exception as error:
         return Unknown((f"a result from this rule, which failed ({type(error).__name__})",))
     if window.job is None or not rule.uses_workers or not isinstance(verdict, Firing):

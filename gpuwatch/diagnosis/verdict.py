@@ -106,12 +106,12 @@ def _is_empty(gpu: GpuFacts) -> bool:
 
 def sentence(findings: Sequence[Finding], seen: Sequence[SubjectStatus]) -> str:
     if any(one.severity != "info" for one in findings):
-        return findings[0].summary
+        return findings[0].headline
     asked = _asked(seen)
     if asked:
         texts = [_filled(says, of) for says, of in list(asked.items())[:MOST_SENTENCES]]
         return ". ".join(texts) + "."
-    return findings[0].summary if findings else _all_well(seen)
+    return findings[0].headline if findings else _all_well(seen)
 
 
 def questions(seen: Sequence[SubjectStatus]) -> Iterator[Question]:

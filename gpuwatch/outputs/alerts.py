@@ -69,7 +69,8 @@ def _events(event: str, episodes: Sequence[Episode], snapshot: Snapshot) -> Iter
         # A GPU that has gone has no name any more, but had one then.
         one = cause if len(cause.members) > 1 else replace(cause.members[0], members=())
         actions = [advice.action for advice in one.advice] if event == RAISED else []
-        says = " ".join([f"{one.summary.rstrip('.')}.", *actions])
+        gain = [f"Gain: {one.promise}."] if event == RAISED and one.promise else []
+        says = " ".join([f"{one.summary.rstrip('.')}.", *actions, *gain])
         where = f"{host} (simulated)" if snapshot.simulated else host
         text = f"{where}: {event} {one.severity} {one.rule}: {says}"
         yield Event(

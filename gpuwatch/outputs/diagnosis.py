@@ -4,7 +4,7 @@ watched, and what stands beside it. Its ``schema`` is that of the report: raised
 changes its meaning; new names may come at any time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuwatch.core import units
@@ -20,7 +20,7 @@ from gpuwatch.outputs.report.document import (
     verdict,
     worded,
 )
-from gpuwatch.outputs.report.model import Report, dumps, without_profiles
+from gpuwatch.outputs.report.model import Report, dumps, priced, without_profiles
 from gpuwatch.outputs.report.text import write_block
 from gpuwatch.outputs.stacks import process_object, stacks_page
 from gpuwatch.outputs.terminal import BOLD, DIM, Page
@@ -54,6 +54,14 @@ def of_file(report: Report) -> DiagnosisReport:
         found=came_of_it == "found",
         decided=came_of_it != "undecided" and report.decided,
     )
+
+
+def at_price(diagnosis: DiagnosisReport, price_per_gpu_hour: float | None) -> DiagnosisReport:
+    """Return the diagnosis with what is lost in money, too, where there is a price."""
+    if price_per_gpu_hour is None:
+        return diagnosis
+    report = priced(diagnosis.report, price_per_gpu_hour)
+    return of_file(report) if diagnosis.is_file else replace(diagnosis, report=report)
 
 
 def of_watch(
@@ -119,7 +127,8 @@ def diagnosis_page(
     for group in groups(whole):
         found = group.found()
         what = [one for one in found.what if one.rstrip(".") not in report.verdict]
-        write_block(page, found._replace(name="", what=what))
+        gain = "" if found.gain in report.verdict else found.gain
+        write_block(page, found._replace(name="", what=what, gain=gain))
     if whole.gpus:
         page.gap()
         for sentence in unchecked(whole):

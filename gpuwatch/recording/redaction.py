@@ -28,9 +28,12 @@ HIDDEN_FIELDS = {
 
 
 def redacted(snapshot: Snapshot) -> Snapshot:
+    mounts = snapshot.host.network_mounts
+    if mounts is not None:
+        mounts = tuple([mount._replace(mount_point=HIDDEN) for mount in mounts])
     return replace(
         snapshot,
-        host=replace(snapshot.host, name=""),
+        host=replace(snapshot.host, name="", network_mounts=mounts),
         processes=tuple([_without(process) for process in snapshot.processes]),
         jobs=tuple(
             [

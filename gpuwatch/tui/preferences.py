@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuwatch.core.private_files import config_file, make_folder, why, write_whole
 from gpuwatch.core.text import clean
+from gpuwatch.core.units import PRICE_MOST, is_price
 from gpuwatch.tui.charts.timeline import SPANS
 from gpuwatch.tui.panels.processes import CHOICES
 from gpuwatch.tui.terminal.palette import KNOWN_THEMES
@@ -26,6 +27,8 @@ _ALLOWED: Mapping[str, Collection[object]] = {
 }
 """Values that each preference can have, by its name; of a list its members."""
 _LISTS = {"hidden_columns"}
+_PRICE = "price"
+"""A price for each GPU-hour, in money of any kind: a number that only a person writes."""
 
 
 class Preferences:
@@ -60,8 +63,12 @@ class Preferences:
         text = self._path.read_bytes().decode()
         values = tomllib.loads(text)
         for name, value in values.items():
+            if name == _PRICE and is_price(value):
+                continue
+            if name == _PRICE:
+                raise ValueError(f"{name} must be a number from 0 to {PRICE_MOST:,}")
             if name not in _ALLOWED:
-                raise ValueError(f"{name} is none of {', '.join(_ALLOWED)}")
+                raise ValueError(f"{name} is none of {', '.join(_ALLOWED)}, {_PRICE}")
             parts = value if isinstance(value, list) and name in _LISTS else [value]
             if any(part not in _ALLOWED[name] for part in parts):
                 allowed = ", ".join([str(one) for one in _ALLOWED[name]])
@@ -76,6 +83,7 @@ class Preferences:
         view.hidden = frozenset(values.get("hidden_columns", ()))
         span = values.get("range_seconds", view.timeline.span_seconds)
         view.timeline = type(view.timeline)(span)
+        view.price_per_gpu_hour = values.get(_PRICE)
 
     def begin(self, view: View, theme: str) -> None:
         """Note the values of now: from here on a change is the person's."""

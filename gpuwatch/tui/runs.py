@@ -328,8 +328,8 @@ def _side(
     loops = [loop for one in jobs for loop in one.loops]
     mine = set(gpus)
     about = (None, job) if job is not None and not gpus else None
-    rules = [
-        one.rule
+    there = [
+        one
         for one in findings
         if mine.intersection(one.gpus) or (not one.gpus and (about is None or one.job in about))
     ]
@@ -337,7 +337,8 @@ def _side(
         busy_percent=mean_busy_percent(view, gpus, end, seconds),
         samples_per_second=total(loop.samples_per_second for loop in loops),
         data_wait_share=mean(loop.data_wait_share for loop in loops),
-        rules=tuple(dict.fromkeys(rules)),
+        rules=tuple(dict.fromkeys([one.rule for one in there])),
+        predicted=next((one.gain for one in there if one.gain is not None), None),
     )
 
 

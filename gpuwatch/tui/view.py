@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
 from gpuwatch.core.store import Store
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, severity_place
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, Gain, severity_place
 from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, Held, StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.terminal.frame import Line, Run
@@ -43,6 +43,19 @@ class BeforeOrAfter:
     """Mean of what the jobs report."""
     rules: tuple[str, ...]
     """Rules of the findings."""
+    predicted: Gain | None = None
+    """Gain of the cure of the finding that is first among them."""
+
+    def times(self, before: BeforeOrAfter) -> float | None:
+        """Return how many times as fast it went as ``before``: by the samples that the jobs report,
+        or else by how busy the GPUs were; ``None``: neither is known of both."""
+        for now, then in (
+            (self.samples_per_second, before.samples_per_second),
+            (self.busy_percent, before.busy_percent),
+        ):
+            if now is not None and then:
+                return now / then
+        return None
 
     @property
     def reported(self) -> bool:
@@ -232,6 +245,8 @@ class View:
     gpu_offset: int = 0
     selected_row: RowKey | None = None
     process_offset: int = 0
+    price_per_gpu_hour: float | None = None
+    """Price for what is lost, in money; ``None``: none was given."""
     sort: str = "gpu"
     reverse: bool = False
     hidden: frozenset[str] = frozenset()

@@ -69,6 +69,43 @@ def test_the_json_has_the_finding(diagnose: Gpuwatch) -> None:
     assert finding["gpus"] == [found["gpus"][0]["uuid"]]
 
 
+def test_the_gain_is_said_with_its_limit(diagnose: Gpuwatch) -> None:
+    """In the verdict, and in numbers."""
+    found = diagnose("--demo", "starved", "--json", code=1).json
+    gain = found["findings"][0]["gain"]
+    assert gain["low"] <= gain["factor"] <= gain["high"]
+    assert f"about {gain['factor']:.1f} times faster, limited by the GPU" in found["verdict"]
+
+
+def test_a_price_is_given_or_preferred(
+    diagnose: Gpuwatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The option comes before the preferences; a file that cannot be used has no price."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    preferences = tmp_path / "gpuwatch" / "config.toml"
+    preferences.parent.mkdir()
+
+    def price(*options: str) -> float | None:
+        asked: float | None = diagnose("--demo", "starved", "--json", *options, code=1).json[
+            "price_per_gpu_hour"
+        ]
+        return asked
+
+    assert price() is None
+    for text, preferred in (("price = 900", 900.0), ("price = 'x'", None), ("price =", None)):
+        preferences.write_text(text)
+        assert price() == preferred
+    preferences.write_text("price = 900")
+    assert price("--price", "500") == 500.0
+    assert "at 900 a GPU-hour" in diagnose("--demo", "starved", code=1).words
+
+
+@pytest.mark.parametrize("price", ["free", "-1", "nan", "1e9"])
+def test_what_is_no_price_is_refused(price: str, diagnose: Gpuwatch) -> None:
+    """In a sentence with what is one."""
+    assert "no price of a GPU-hour" in diagnose("--demo", "starved", "--price", price, code=2).err
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_json_keeps_to_its_schema(scenario: str, diagnose: Gpuwatch) -> None:
     """Every name is there, of the kind that is said, and no other."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Finding
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Finding, Gain
 from gpuwatch.diagnosis.ledger import Episode, Ledger
 from gpuwatch.outputs.alerts import Alerts, Event
 from tests.support.snapshots import gpu, snapshot
@@ -62,6 +62,20 @@ def test_what_holds_is_raised_once_and_cleared_once() -> None:
     assert named(events(watched, range(300), finding())) == [(60, "raised")]
     assert named(events(watched, range(300, 500))) == [(360, "cleared")]
     assert named(events(watched, range(500, 700), finding())) == [(560, "raised")]
+
+
+def test_an_event_says_what_is_to_be_gained() -> None:
+    """As long as it holds."""
+    gain = Gain(factor=1.3, low=1.1, high=1.3, limited_by="the GPU")
+    found = finding(gain=gain)
+    watched = alerts()
+    (raised,) = [one for _, one in events(watched, range(100), found)]
+    assert raised.text.endswith(
+        "Gain: a fix would make it about 1.3 times faster, limited by the GPU."
+    )
+    assert raised.finding.gain == gain
+    (cleared,) = [one for _, one in events(watched, range(100, 300))]
+    assert "Gain" not in cleared.text
 
 
 def test_what_comes_back_within_a_minute_was_never_gone() -> None:

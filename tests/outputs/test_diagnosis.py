@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from gpuwatch.core.units import quantity
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, RuledOut, Unchecked
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Gain, RuledOut, Unchecked
 from gpuwatch.jobs.stacks.report import Share, StackReport
 from gpuwatch.outputs.diagnosis import (
     DiagnosisReport,
     DiagnosisSeen,
+    at_price,
     diagnosis_json,
     diagnosis_page,
     of_file,
@@ -130,6 +131,40 @@ def test_a_finding_has_its_cost_advice_evidence_and_what_it_is_not() -> None:
     assert lines[-1] == "1 check lacked data at the end: stacks."
     assert "\x1b" not in page
     assert "\x1b[33mwarning:\x1b[0m" in diagnosis_page(watched(FINDING), colour=True)
+
+
+GAIN = Gain(factor=1.78, low=1.5, high=1.96, limited_by="8 cores")
+GAINING = replaced(
+    FINDING,
+    gain=GAIN,
+    advice=(dataclasses.replace(FINDING.advice[0], gain=GAIN),),
+    lost_watts=120.0,
+)
+
+
+def test_a_finding_says_what_its_cure_gains() -> None:
+    """In the text, once, with the limit; in JSON in numbers, beside the advice and alone."""
+    promise = "num_workers 2 -> 8: about 1.8 times faster, limited by 8 cores"
+    page = diagnosis_page(watched(GAINING), width=100)
+    assert f"  Gain      {promise}" in page.splitlines()
+    assert f" Gain: {promise}." in of_file(whole(GAINING, source=LOG)).verdict
+    (found,) = json.loads(diagnosis_json(watched(GAINING)))["findings"]
+    expected = {"factor": 1.78, "low": 1.5, "high": 1.96, "limited_by": "8 cores"}
+    assert found["gain"] == found["advice"][0]["gain"] == expected
+    (found,) = json.loads(diagnosis_json(watched(FINDING)))["findings"]
+    assert found["gain"] is None
+
+
+def test_what_is_lost_is_said_in_energy_or_in_money() -> None:
+    """With the price that was given; without one, in watt-hours from one on."""
+    hours = replaced(GAINING, cost_gpu_seconds=7200.0)
+    long = watched(hours, gpus=(replaced(GPU, watched_seconds=14400.0, seen_seconds=14400.0),))
+    assert "2.0 GPU-hours, 50% of all GPU time, 240Wh" in diagnosis_page(long, width=100)
+    page = diagnosis_page(at_price(long, 2.5), width=100)
+    assert "2.0 GPU-hours, 50% of all GPU time, 5.00 at 2.5 a GPU-hour" in page
+    assert json.loads(diagnosis_json(at_price(long, 2.5)))["price_per_gpu_hour"] == 2.5
+    file = at_price(of_file(whole(hours, source=LOG)), 2.5)
+    assert "5.00 at 2.5 a GPU-hour" in file.verdict
 
 
 @pytest.mark.parametrize("width", [20, 28, 36, 40, 60, 80, 100, 300])

@@ -12,6 +12,7 @@ from gpuwatch.core.model import (
     Job,
     JobMember,
     JobRank,
+    NetworkMount,
     Problem,
     Process,
     Snapshot,
@@ -31,12 +32,12 @@ from tests.support.snapshots import gpu, snapshot
 
 SECRET = "tok-s3cret"
 KEPT = {
-    Process: {"name", "state", "slurm_job", "gpu_uuid", "gpu_kind"},
+    Process: {"name", "state", "slurm_job", "gpu_uuid", "gpu_kind", "unseen"},
     JobMember: {"name", "state", "role"},
     Job: {"launcher", "framework", "slurm_job", "serves", "simulates", "collectives"},
     JobRank: set(),
     TrainingLoop: {"phase"},
-    Host: set(),
+    Host: {"cpu_governor"},
 }
 """Fields of text that a redacted recording has."""
 
@@ -115,8 +116,9 @@ def test_a_redacted_recording_holds_no_secret(tmp_path: Path) -> None:
     )
     assert len(problems) == 7
     rank = secretive(JobRank, pid=7)
+    mount = NetworkMount(f"/home/{SECRET}", "nfs4", 1.0, 1.0, 0.1, 0.2, 0.0)
     taken = snapshot(
-        host=secretive(Host, cpu_percent=5.0),
+        host=secretive(Host, cpu_percent=5.0, network_mounts=(mount,)),
         gpus=(gpu(busy_percent=3.0),),
         processes=(secretive(Process, pid=7), secretive(Process, pid=8, gpu_uuid="GPU-0")),
         jobs=(

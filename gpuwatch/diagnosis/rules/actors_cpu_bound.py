@@ -52,6 +52,7 @@ _ON_GPU = Advice(
 )
 RULE = Rule(
     title="limited by its actors",
+    gives_back="some",
     cure=(_PARALLEL, _ON_GPU),
     explains={"oscillation", "batch_too_small", "loader_in_main_process", "python_bound"},
 )

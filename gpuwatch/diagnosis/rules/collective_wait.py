@@ -79,6 +79,7 @@ from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="waits for another rank",
+    gives_back="some",
     explains=cards.WAITING | {"memory_not_pinned", "sync_every_step", "too_many_workers"},
     lost_while_busy=True,
     look_alike=4,

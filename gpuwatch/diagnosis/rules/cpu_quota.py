@@ -42,6 +42,7 @@ from gpuwatch.diagnosis.sentence import number, of_several
 
 RULE = Rule(
     title="CPU quota too small",
+    gives_back="some",
     explains={
         "oscillation", "loader_cpu_bound", "too_many_workers", "loader_in_main_process",
         "python_bound", "batch_too_small", "straggler", "collective_wait",

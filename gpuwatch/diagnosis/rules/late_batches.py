@@ -29,6 +29,7 @@ from gpuwatch.diagnosis.rules.shared.pauses import LATE_WORKER_PERCENT, RESTS_PE
 
 RULE = Rule(
     title="slow batches at times",
+    gives_back="some",
     uses_workers=True,
     cure=(
         Advice(

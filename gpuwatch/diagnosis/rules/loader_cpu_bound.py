@@ -50,6 +50,7 @@ from gpuwatch.diagnosis.sentence import either
 
 RULE = Rule(
     title="loader is CPU-bound",
+    gives_back="some",
     uses_workers=True,
     explains={"oscillation", "batch_too_small", "straggler"},
     look_alike=7,

@@ -69,6 +69,7 @@ _LARGER_SHM = Advice(
 )
 RULE = Rule(
     title="loads in main process",
+    gives_back="some",
     uses_workers=True,
     cure=(_PERSISTENT,),
     explains={"oscillation", "batch_too_small", "python_bound", "straggler"},

@@ -78,6 +78,7 @@ _AT_ONCE = Advice(
 )
 RULE = Rule(
     title="loader waits for I/O",
+    gives_back="some",
     uses_workers=True,
     cure=(_SHARDS,),
     explains={"oscillation", "loader_in_main_process", "batch_too_small", "straggler"},

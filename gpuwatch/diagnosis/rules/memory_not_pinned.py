@@ -33,6 +33,7 @@ from gpuwatch.diagnosis.rules.shared import cards, loaders, loading, words
 
 RULE = Rule(
     title="memory not pinned",
+    gives_back="some",
     cure=(
         Advice(
             "Set pin_memory=True in the DataLoader and copy with non_blocking=True.",

@@ -33,6 +33,7 @@ from gpuwatch.diagnosis.rules.shared.words import amount, mean, ramp, strength
 
 RULE = Rule(
     title="waits on network calls",
+    gives_back="all",
     cure=(
         Advice(
             "Log from a thread, or with the logger's asynchronous mode, and not in every step.",

@@ -51,6 +51,7 @@ from gpuwatch.diagnosis.signals.waveform import Waveform
 
 RULE = Rule(
     title="works in bursts",
+    gives_back="some",
     # The pattern is sure, the cause behind it is not named.
     trust=0.85,
 )

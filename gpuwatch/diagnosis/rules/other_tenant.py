@@ -40,6 +40,7 @@ from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 RULE = Rule(
     title="shared with others",
+    gives_back="some",
     explains={"straggler", "memory_nearly_full", "busy_without_work", "batch_too_small"},
     lost_while_busy=True,
     look_alike=3,

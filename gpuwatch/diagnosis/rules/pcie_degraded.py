@@ -56,6 +56,7 @@ _FEWER = Advice(
 )
 RULE = Rule(
     title="PCIe link degraded",
+    gives_back="some",
     cure=(_FEWER,),
     # A thread that waits for a copy spins, which looks like Python at work.
     explains={"memory_not_pinned", "oscillation", "python_bound"},

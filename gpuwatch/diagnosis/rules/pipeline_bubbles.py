@@ -44,6 +44,7 @@ from gpuwatch.diagnosis.signals.waveform import Waveform
 
 RULE = Rule(
     title="stages take turns",
+    gives_back="some",
     cure=(
         Advice(
             "Split each batch into more micro-batches (four times the stages or more), or use an "

@@ -28,9 +28,9 @@ Thresholds
     clocks to half or less (NVML), so one second per minute is worth a line. Without the reasons,
     power at 95% of the limit: the driver keeps it a few percent below.
 
-    clock 3% lower for a warning: less is not worth one. 35% below the maximum where no reason is
-    given: cards without a cap run within 20% of it, some consumer cards a little lower. All but
-    NVML's "half" are this project's choice.
+    clock 3% lower to be called slower; below 9% nothing is said, since less than 10% would be
+    gained. 35% below the maximum where no reason is given: cards without a cap run within 20% of
+    it, some consumer cards a little lower. All but NVML's "half" are this project's choice.
 
 Sources
     NVML clocks-event reasons: SwPowerCap (clocks are lowered to stay within the power limit),
@@ -47,6 +47,7 @@ from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 RULE = Rule(
     title="power or clocks capped",
+    gives_back="some",
     explains={"straggler", "collective_wait", "busy_without_work", "batch_too_small"},
     lost_while_busy=True,
     look_alike=2,
@@ -146,7 +147,6 @@ def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
         why="the cap lowers the clocks",
     )
     return Firing(
-        severity="info" if loss is not None and loss < SLIGHT else None,
         summary=f"{GPUS} {IS} capped at {number(limit)} W; the card's own limit is "
         f"{number(default)} W{slower}",
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],

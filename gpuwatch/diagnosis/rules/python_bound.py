@@ -53,6 +53,7 @@ from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="Python-bound",
+    gives_back="some",
     uses_workers=True,
     cure=(
         Advice(

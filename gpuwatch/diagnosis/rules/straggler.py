@@ -50,6 +50,7 @@ from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="one rank is slower",
+    gives_back="some",
     explains={"busy_without_work", "batch_too_small", "oscillation"},
     lost_while_busy=True,
 )

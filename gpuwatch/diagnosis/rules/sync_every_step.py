@@ -39,6 +39,7 @@ _COPIES = Advice(
 )
 RULE = Rule(
     title="syncs every step",
+    gives_back="all",
     cure=(_COPIES,),
     explains={"python_bound", "oscillation", "batch_too_small"},
 )

@@ -47,11 +47,14 @@ _LOWER_LIMIT = Advice(
 )
 RULE = Rule(
     title="thermally throttled",
+    gives_back="some",
     cure=(_LOWER_LIMIT,),
     explains={
         "straggler", "collective_wait", "busy_without_work", "batch_too_small", "power_throttle",
     },
     lost_while_busy=True,
+    slows_clocks=True,
+    harms=True,
     look_alike=1,
     chart="temperature_celsius",
     chart_seconds=180.0,

@@ -40,6 +40,7 @@ from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, underf
 
 RULE = Rule(
     title="too many workers",
+    gives_back="some",
     uses_workers=True,
     explains={"oscillation", "loader_cpu_bound", "batch_too_small", "straggler", "collective_wait"},
 )

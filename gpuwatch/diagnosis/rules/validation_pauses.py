@@ -42,6 +42,7 @@ from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 
 RULE = Rule(
     title="validation pauses",
+    gives_back="some",
     severity="info",
     cure=(
         Advice(

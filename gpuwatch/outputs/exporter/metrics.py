@@ -26,7 +26,7 @@ from gpuwatch.core.store import without_late
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import gpu_label
 from gpuwatch.diagnosis.catalogue import RULES
-from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.finding import Diagnosis, Gain
 from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.outputs.exporter.totals import LINKS, BusyWindows, Percents, Totals, busy_of
 from gpuwatch.sources.kernel_log import KernelLog, same_bus
@@ -205,6 +205,13 @@ class Metrics:
         for rule, severity, uuid, name in list(active)[:FINDINGS_MOST]:
             labels = {"rule": rule, "severity": severity, "gpu_uuid": uuid, "gpu_job": name}
             page.add("finding_active", "What holds now: gpuwatch explain RULE.", 1, **labels)
+        for (rule, uuid, name), gain in list(_gains(diagnosis).items())[:FINDINGS_MOST]:
+            who = {"rule": rule, "gpu_uuid": uuid, "gpu_job": name}
+            for bound, times in (("estimate", gain.factor), ("low", gain.low), ("high", gain.high)):
+                says = (
+                    "Times its speed of now that a job would have, with what the finding advises."
+                )
+                page.add("finding_gain", says, times, **who, bound=bound)
         for rule, seconds in self._lost.items():
             page.add("finding_cost_gpu_seconds_total", "GPU time lost to it.", seconds, rule=rule)
         says = "Not served, because there are too many."
@@ -217,6 +224,16 @@ class Metrics:
         facts["slurm_job_id"] = facts.pop("slurm_job")
         facts["namespace"], _, facts["pod"] = facts["pod"].rpartition("/")
         return {**facts, "pid": str(job.pid)} if self._pids else facts
+
+
+def _gains(diagnosis: Diagnosis) -> dict[tuple[str, str, str], Gain]:
+    """Return what is to be gained, by rule, GPU and job."""
+    return {
+        (one.rule, uuid, "" if one.job is None else job_name(one.job)): one.gain
+        for one in diagnosis.findings
+        if one.gain is not None
+        for uuid in one.gpus or ("",)
+    }
 
 
 def job_name(key: ProcessKey) -> str:

@@ -110,6 +110,8 @@ class Found(NamedTuple):
     ruled_out: Sequence[str] = ()
     sure: str = ""
     """Likelihood that the cause named is the right one."""
+    gain: str = ""
+    """How much faster its cure would make the job."""
 
 
 class Lane(NamedTuple):
@@ -269,7 +271,7 @@ class Group:
 
     def cost_words(self) -> str:
         """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where no time is lost."""
-        return words.cost(self.cost, self.report)
+        return words.cost(self.cost, self.report, self.cause.lost_joules)
 
     def _what(self) -> Iterable[str]:
         """Return the sentence, and each job, where there are several."""
@@ -312,6 +314,7 @@ class Group:
             against,
             [f"{other.rule}: {other.why}" for other in self.cause.ruled_out],
             f"{100.0 * self.cause.confidence:.0f}%",
+            self.cause.gain_in_words,
         )
 
     def lane(self) -> Lane:
@@ -468,6 +471,7 @@ def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:
         text = f"a{text[1:]}" if text.startswith("All ") else text
         when = Times(report).stretch(longest).partition(" (")[0]
         lost = f" Lost: {lead.cost_words()}." if lead.cost_words() else ""
+        lost += f" Gain: {lead.cause.promise}." if lead.cause.promise else ""
     read = report.time.covered_seconds or report.time.seconds
     whole = seconds >= MOST_OF * read or not seconds
     return f"{'All the time' if whole else when}: {text}.{lost}"

@@ -135,6 +135,8 @@ def _finding(found: Found) -> Iterable[str]:
         yield "<dl>"
         for label, line in zip(("Do", *[""] * len(found.advice)), found.advice, strict=False):
             yield _element("dt", label) + _element("dd", line, label.lower())
+        if found.gain:
+            yield f"<dt>Gain</dt>{_element('dd', found.gain)}"
         if found.evidence:
             kinds = (("Reading", "text"), ("Value", "number"), ("Threshold", "number"))
             columns: list[Column[str]] = [

@@ -23,7 +23,7 @@ from gpuwatch.core.codec import cleaned
 from gpuwatch.core.model import GpuKey, ProcessKey
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.core.units import exit_words
-from gpuwatch.diagnosis.finding import Advice, Evidence, RuledOut, Unchecked
+from gpuwatch.diagnosis.finding import Advice, Evidence, Gain, RuledOut, Unchecked
 
 BUCKETS_MAX = 480
 
@@ -525,6 +525,10 @@ class FindingUse(Part, frozen=True):
     """The summary with places for the names of GPUs, as it is said of several jobs at once."""
     evidence: tuple[Evidence, ...] = ()
     advice: tuple[Advice, ...] = ()
+    gain: Gain | None = None
+    """How much faster its best cure would make the job, as an estimate; null: not known."""
+    lost_watts: Amount | None = None
+    """Power of a GPU in the time that is lost."""
     ruled_out: tuple[RuledOut, ...] = ()
     job: ProcessKey | None = None
     """PID of the job, and when it started."""
@@ -550,6 +554,8 @@ class Report(Part, frozen=True, kw_only=True):
     """Whether the diagnosis is complete; false: not diagnosed, or not enough data to say that
     nothing (else) was wrong."""
     simulated: bool = False
+    price_per_gpu_hour: Amount | None = None
+    """Price that was given, for what is lost in money."""
     machine: str | None = None
     pid: Count | None = None
     """PID of the job that the report is about; null: it is about the machine."""
@@ -705,6 +711,11 @@ def without_profiles(report: Report) -> Report:
         jobs=tuple([replaced(job, profiles={}) for job in report.jobs]),
         host=replaced(report.host, profiles={}),
     )
+
+
+def priced(report: Report, price_per_gpu_hour: float) -> Report:
+    """Return the report with what is lost in money, too."""
+    return replaced(report, price_per_gpu_hour=price_per_gpu_hour)
 
 
 # --- its JSON, as it is kept and as it is printed ---------------------------------------------

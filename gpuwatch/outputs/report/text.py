@@ -232,6 +232,8 @@ def _finding(page: Page, found: Found) -> None:
     page.lines += [painted + lines[0].removeprefix(mark), *lines[1:]]
     if found.cost:
         page.labelled("Lost", found.cost)
+    if found.gain:
+        page.labelled("Gain", found.gain)
     for label, texts in (
         ("What", found.what),
         ("Do", found.advice),

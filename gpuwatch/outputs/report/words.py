@@ -143,14 +143,14 @@ def share(value: float | None) -> str:
     return "<1%" if 0.0 < value < 0.005 else f"{100 * value:.0f}%"
 
 
-def cost(seconds: float | None, report: Report) -> str:
-    """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where it costs no time, or only a moment
-    is known."""
+def cost(seconds: float | None, report: Report, joules: float | None = None) -> str:
+    """Return ``4.7 GPU-hours, 5% of all GPU time, 11.75 at 2.5 a GPU-hour``, without a price the
+    energy instead; empty where it costs no time, or only a moment is known."""
     if seconds is None or min(seconds, report.time.seconds) < MOMENT_SECONDS:
         return ""
     all_ = report.gpu_seconds
     of = f", {share(min(1.0, seconds / all_))} of all GPU time" if all_ else ""
-    return f"{units.gpu_time(seconds)}{of}"
+    return f"{units.gpu_time(seconds)}{of}{units.worth(seconds, report.price_per_gpu_hour, joules)}"
 
 
 def hours(seconds: float | None) -> str:

@@ -15,7 +15,7 @@ from textual.binding import BindingType
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Job, Snapshot
 from gpuwatch.core.text import clean, paragraphs
-from gpuwatch.diagnosis.finding import Advice, Evidence, Finding, FindingKey
+from gpuwatch.diagnosis.finding import Evidence, Finding, FindingKey
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
@@ -238,7 +238,10 @@ def _standing(view: View, finding: Finding) -> list[str]:
         if view.snapshot is not None:
             text += f" ({units.age(view.snapshot.taken_at_unix_seconds - since)})"
         texts.append(text)
-    texts += lost_sentence(finding)
+    if finding.gain is not None:
+        unknown = "gain not known, " if finding.gain.factor is None else ""
+        texts.append(clean(unknown + finding.gain.in_full))
+    texts += lost_sentence(finding, view.price_per_gpu_hour)
     who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
     return [*texts, *([who] if who else []), clean(finding.rule)]
 
@@ -254,7 +257,7 @@ def evidence_body(
 ) -> Drawn:
     """All below the title on a page of ``tall`` rows, without charts if that is 0; the charts end
     at ``until``, on the snapshots' own clock."""
-    lines, jobs = list(_advice(view, finding.advice, width)), list(_jobs(view, finding, width))
+    lines, jobs = list(_advice(view, finding, width)), list(_jobs(view, finding, width))
     if tall >= _TALL or not tall:
         lines, jobs = [*jobs, *lines], []
     drawn = _draw_waveform(view, finding, width, tall, until) if tall else []
@@ -319,16 +322,18 @@ def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
         yield row.line()
 
 
-def _advice(view: View, advice: Sequence[Advice], width: int) -> Iterator[Line]:
+def _advice(view: View, finding: Finding, width: int) -> Iterator[Line]:
     yield from _heading(view, "what to do", width)
-    if not advice:
+    if not finding.advice:
         yield from _paragraph("No action needed: this is for information.", width)
-    for one in advice:
+    for one in finding.advice:
         yield from _paragraph(one.action, width, style="value")
         setting = clean(one.change) if one.setting is not None and one.wanted is not None else ""
         text = f"{setting}: {one.why}" if setting and one.why else setting or one.why
         if text:
             yield from _paragraph(text, width, 5, "label")
+        if one.gain not in (None, finding.gain):
+            yield from _paragraph(clean(one.gain.in_full), width, 5, "label")
 
 
 def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line]:

@@ -74,6 +74,8 @@ def _to_do(view: View, found: Found, width: int) -> Iterator[Line]:
         when = fit(f"   {clean(found.when)}", row.room - 1, view.glyphs.ellipsis)
         row.add(when, "label")
     yield row.line()
+    if found.gain:
+        yield from _wrapped(found.gain, width, 3, "text")
     for one in found.advice:
         yield from _wrapped(one, width, 3, "value")
 
@@ -93,8 +95,8 @@ def _in_words(view: View, blocks: Sequence[document.Block], width: int) -> Itera
     page = terminal.Page(width - 2, colour=True)
     for block in blocks:
         if isinstance(block, Found):
-            # What to do and what it cost are said above.
-            block = block._replace(advice=(), cost="")  # noqa: PLW2901
+            # What to do, the gain and the cost are said above.
+            block = block._replace(advice=(), cost="", gain="")  # noqa: PLW2901
         text.write_block(page, block)
     for line in page.lines:
         row, style = Row(width).add(" "), "text"

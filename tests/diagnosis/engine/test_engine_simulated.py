@@ -35,7 +35,7 @@ def test_the_fault_of_the_machine_is_the_only_one_named(
     """One rule, on whatever GPUs show it."""
     said = simulate(scenario, seconds, gpus)[-1]
     assert set(rules_of(said)) == {rule}
-    assert said.verdict == said.findings[0].summary
+    assert said.verdict == said.findings[0].headline
 
 
 @pytest.mark.parametrize(("scenario", "gpus"), [("healthy", 1), ("healthy", 8)])

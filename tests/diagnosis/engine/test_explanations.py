@@ -124,12 +124,12 @@ def test_severity_comes_before_cost(severity: str) -> None:
     assert e.rules_of(said) == order
 
 
-def test_a_checkpoint_that_costs_little_does_not_rule_out_validation() -> None:
+def test_a_checkpoint_that_costs_less_does_not_rule_out_validation() -> None:
     """Their pauses are different ones: both are told, the more costly first."""
-    saves = (pause(80.0, 4.0, gpus=("GPU-0",), wrote_bytes=500e6),)
+    saves = (pause(150.0, 85.0, gpus=("GPU-0",), wrote_bytes=5e9),)
     quiet = tuple(
         [
-            pause(400.0 - 120.0 * n, 40.0, gpus=("GPU-0",), wrote_bytes=0.0, busy_percent=30.0)
+            pause(800.0 - 180.0 * n, 80.0, gpus=("GPU-0",), wrote_bytes=0.0, busy_percent=30.0)
             for n in range(3)
         ]
     )

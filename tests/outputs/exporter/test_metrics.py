@@ -150,6 +150,10 @@ def test_a_starved_machine_has_its_cause_in_every_series() -> None:
     (finding,) = [one for one in engine.diagnosis.findings if one.rule == "loader_cpu_bound"]
     cost = exposed("finding_cost_gpu_seconds_total", "rule")
     assert cost["loader_cpu_bound"] == pytest.approx(finding.cost_gpu_seconds)
+    gain = exposed("finding_gain", "rule", "bound", "gpu_job")
+    assert finding.gain is not None
+    assert gain[f"loader_cpu_bound estimate {job}"] == finding.gain.factor
+    assert gain[f"loader_cpu_bound high {job}"] == finding.gain.high
 
 
 @pytest.mark.parametrize("pod", ["ml/train-0", "train-0", None])

@@ -10,7 +10,15 @@ import pytest
 
 from gpuwatch.core.model import Job, Problem, Snapshot
 from gpuwatch.diagnosis.catalogue import RULES, find
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
+from gpuwatch.diagnosis.finding import (
+    Advice,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Gain,
+    RuledOut,
+    Unchecked,
+)
 from gpuwatch.tui.app import new_engine
 from gpuwatch.tui.charts.strips import ASCII, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
@@ -262,21 +270,25 @@ def busy_at(what: Snapshot, seconds: float, percent: float) -> Snapshot:
 
 
 def test_a_mark_shows_before_and_after() -> None:
-    """Busy before and after, what is gone and what is new; nothing is said at once."""
+    """Busy before and after, how much faster it is beside what was predicted, what is gone and what
+    is new; nothing is said at once."""
     what = scene("starved", 1).now
     past = [busy_at(what, second, 41.0) for second in range(60)]
     view = view_of(past[-1])
     view.history = history_of(past)
-    view.mark = mark_now(view, past[-1], diagnosis(what, starved(what)), Runs())
+    gain = Gain(factor=2.4, low=2.1, high=2.4, limited_by="the GPU")
+    found = diagnosis(what, starved(what, gain=gain))
+    view.mark = mark_now(view, past[-1], found, Runs())
     assert "busy 41% -> measuring" in drawn(view, 80, 24)[1]
     for second in range(60, 140):
         view.snapshot = busy_at(what, second, 93.0)
         view.history.push(view.snapshot)
         measure_after(view.mark, view, view.snapshot, diagnosis(what, degraded(what)))
     view.strips = type(view.strips)()
-    (line,) = [text for text in drawn(view, 120, 40) if "changed" in text]
+    (line,) = [text for text in drawn(view, 160, 40) if "changed" in text]
     assert "busy 41% -> 93%" in line
     assert "(1m20 ago)" in line
+    assert "2.3x as fast (2.4x predicted)" in line
     assert "gone: loader is CPU-bound" in line
     assert "new: PCIe link degraded" in line
 

@@ -74,6 +74,9 @@ async def test_a_file_written_by_hand_keeps_its_comments(tmp_path: Path) -> None
         ("range_seconds = 7", "range_seconds must be one of 15, 30"),
         ('interval_seconds = "1s"', "interval_seconds must be one of 0.1, 0.2"),
         ("hidden_columns = [[1]]", "hidden_columns must be a list of GPU, USER"),
+        ('price = "2.5"', "price must be a number from 0 to 10,000"),
+        ("price = true", "price must be a number"),
+        ("price = nan", "price must be a number"),
         (b"\xff".decode("latin-1") * 70_000, "not a small text file"),
     ],
 )
@@ -94,3 +97,14 @@ async def test_a_file_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     says = await left_after(Preferences(tmp_path / "file" / "config.toml"), "T")
     assert "cannot be written" in str(says)
+
+
+async def test_a_price_is_preferred_or_given(tmp_path: Path) -> None:
+    """It stays in the file, and losses are said in money."""
+    path = tmp_path / "config.toml"
+    path.write_text("price = 2.5\n")
+    preferences = Preferences(path)
+    assert preferences.problem is None
+    async with driven(scene("starved", 1), (120, 40), theme=None, preferences=preferences) as drive:
+        assert drive.app.view.price_per_gpu_hour == 2.5
+    assert path.read_text() == "price = 2.5\n"

@@ -305,7 +305,9 @@ POWER = Cases("power_throttle", {
         ))),
         {"advice.0.action": "-rac"},
     ),
-    "a cap that hardly slows": (capped(sm_clock_busy_mhz=1970.0), {"severity": "info"}),
+    "a cap that hardly slows": (
+        capped(sm_clock_busy_mhz=1970.0), {"lost_share": lambda lost: lost < 0.03},
+    ),
 }, {
     "low clocks for a reason": (
         gpu_only(gpu(sm_clock_busy_mhz=990.0, power_busy_watts=695.0, throttle_shares=CAPPED)),

@@ -206,7 +206,7 @@ SAVED = Cases("checkpoint_pauses", {
     ),
     "once: the writes say what it was": (
         pausing(20.0, wrote_bytes=16e9),
-        {"severity": "info", "weaker": "in a rhythm, with writes"},
+        {"weaker": "in a rhythm, with writes"},
     ),
     "a job without a GPU is a loop, and reports it": (
         replace(pausing(*SAVES, seconds=3.0, phase="checkpoint"), gpus=()),
