@@ -4,6 +4,7 @@ In full are what to do, the waveform that shows it, what speaks for and against 
 out, and the rule's own documentation.
 """
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -77,6 +78,7 @@ from gpuwatch.tui.view import View
 _LEAST_CHART_SECONDS = 60.0
 _ALL_SHOWN = 2
 """Number of GPUs up to which each has a chart of its own."""
+_ROOMY = 90
 _TALL, _TALLEST = 30, 45
 """Rows of a page from which on its charts are higher."""
 _AFTER_LOSS = 0.2
@@ -329,6 +331,8 @@ def _advice(view: View, finding: Finding, width: int) -> Iterator[Line]:
     for one in finding.advice:
         yield from _paragraph(one.action, width, style="value")
         setting = clean(one.change) if one.setting is not None and one.wanted is not None else ""
+        # Where there is little room the action alone names the setting.
+        setting = setting if width >= _ROOMY or not one.why else ""
         text = f"{setting}: {one.why}" if setting and one.why else setting or one.why
         if text:
             yield from _paragraph(text, width, 5, "label")
@@ -381,8 +385,13 @@ def _value(one: Evidence) -> str:
     return clean(units.quantity(one.value, unit), 200)
 
 
+_UNIT_WORD = re.compile(r" [a-z]{4,}.*$")
+
+
 def _threshold(one: Evidence) -> str:
-    return "" if one.threshold is None else units.quantity(one.threshold, _short(one.unit))
+    text = "" if one.threshold is None else units.quantity(one.threshold, _short(one.unit))
+    # A unit that is a word stands beside the value.
+    return _UNIT_WORD.sub("", text)
 
 
 def _short(unit: str | None) -> str | None:

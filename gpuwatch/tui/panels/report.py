@@ -75,7 +75,7 @@ def _to_do(view: View, found: Found, width: int) -> Iterator[Line]:
         row.add(when, "label")
     yield row.line()
     if found.gain:
-        yield from _wrapped(found.gain, width, 3, "text")
+        yield from _wrapped(f"Gain: {found.gain}", width, 3, "text")
     for one in found.advice:
         yield from _wrapped(one, width, 3, "value")
 
@@ -161,7 +161,8 @@ def _over_time(view: View, made: Timeline, width: int) -> list[Line]:
     marks = tuple(_marks(made))
     # The report's own findings colour its charts.
     view = replace(view, spans=marks)
-    shown = list(_traces(view, made, begin, 4 if width >= _WIDE else 3))
+    high = 4 if width >= _WIDE else 3 if len(made.gpus) == 1 else 2
+    shown = list(_traces(view, made, begin, high))
     window = TimeWindow(begin + seconds, seconds, end=begin + seconds - 1e-3)
     lines = [*edge(view.glyphs, width, Title("over time"))[0]]
     lines += job_charts.draw(view, shown, window, width)

@@ -9,12 +9,14 @@ import pytest
 from gpuwatch.core.model import BusySample, Job, JobRank, Problem, Process
 from gpuwatch.core.store import Store
 from gpuwatch.recording.hosts.together import Machine, together
+from gpuwatch.tui.charts.strips import mean_shown
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import job
+from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.job_charts import Together
 from gpuwatch.tui.runs import follow_job
 from gpuwatch.tui.terminal.frame import plain
-from gpuwatch.tui.view import View
+from gpuwatch.tui.view import View, row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import (
     Printed,
@@ -371,3 +373,27 @@ def test_what_a_job_was_stays_when_it_has_ended() -> None:
     assert "1 loader worker, pinned memory on" in "\n".join(lines[:8])
     assert any("  1 worker" in line for line in lines)
     assert any("  GPU 0 busy" in line for line in lines)
+
+
+def test_numbers_that_flicker_are_means_over_the_time_that_is_shown() -> None:
+    """Of the main thread, of the workers, and of the rows of processes; a table that is sorted by
+    one stands in the order of what it shows."""
+    what = scene("starved", 1, seconds=90, attached=True)
+    view = job_view_of(what)
+    one = what.now.jobs[0]
+    series = view.history.job(one.key, "main_thread_cpu_percent")
+    lines = job_drawn(view, 120, 40)
+    (row,) = [line for line in lines if " main thread " in line]
+    assert f"{mean_shown(series, view.window):.0f}%" in row
+    process = next(each for each in what.now.processes if each.gpu_uuid is not None)
+    series = view.history.process(process.key, process.gpu_uuid, "cpu_percent")
+    cpu = mean_shown(series, view.window)
+    (row,) = [line for line in lines if "training process" in line]
+    assert f"{cpu:.0f}%" in row
+    # As the instant it would be another number.
+    assert abs(cpu - process.cpu_percent) >= 1.0
+    view = view_of(what, sort="cpu", tree=False)
+    rows = processes.table_rows(view)
+    shown = [each.process.cpu_percent for each in rows]
+    assert shown == sorted(shown, reverse=True)
+    assert next(each for each in rows if each.key == row_key(process)).process.cpu_percent == cpu
