@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+import sys
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -12,13 +14,25 @@ from gpuwatch.commands.watching import watch
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
+    from gpuwatch.outputs.brief import BriefWriter
+    from gpuwatch.outputs.export import JsonLinesWriter
 
 
 @click.command("stream")
 @watched_options()
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many snapshots.")
-def stream_command(watched: Watched, count: int | None) -> None:
-    """Print a JSON line for each reading, after a header line."""
+@click.option(
+    "--brief",
+    is_flag=True,
+    help="Print what is found and how busy each GPU is, in a line of about a kilobyte each.",
+)
+def stream_command(watched: Watched, count: int | None, brief: bool) -> None:
+    """Print a JSON line for each reading, after a header line.
+
+    With --brief each line stands alone, and standard input is listened to: "full" and a time in
+    Unix seconds prints whole snapshots as well, of at most the last ten minutes and from then on;
+    "brief" ends that. The list of many hosts reads this (docs/hosts.md).
+    """
     out = open_output()
     source, notes = watched.open()
     for note in notes:
@@ -27,9 +41,8 @@ def stream_command(watched: Watched, count: int | None) -> None:
     import asyncio
 
     from gpuwatch.core.sampler import Sampler
-    from gpuwatch.outputs.export import JsonLinesWriter
 
-    writer = JsonLinesWriter(out)
+    writer = _brief_writer(out) if brief else _full_writer(out)
 
     def take(snapshot: Snapshot, _passed: float) -> bool:
         with writing():
@@ -37,3 +50,28 @@ def stream_command(watched: Watched, count: int | None) -> None:
         return writer.written == count
 
     asyncio.run(watch(watched.pid, Sampler(source, watched.interval_seconds), take))
+
+
+def _full_writer(out: TextIO) -> JsonLinesWriter:
+    from gpuwatch.outputs.export import JsonLinesWriter
+
+    return JsonLinesWriter(out)
+
+
+def _brief_writer(out: TextIO) -> BriefWriter:
+    """Return a writer of brief lines that does what standard input asks."""
+    from gpuwatch.core.background import DaemonWorker
+    from gpuwatch.outputs.brief import BriefWriter
+
+    writer = BriefWriter(out)
+
+    def listen() -> None:
+        # Where its reader has gone, the next brief line finds that out.
+        with contextlib.suppress(OSError, ValueError):
+            for line in sys.stdin or ():
+                writer.answer(line)
+
+    worker = DaemonWorker("gpuwatch-asked")
+    worker.submit(listen)
+    worker.stop()
+    return writer

@@ -157,6 +157,7 @@ def _watch_hosts(hosts: Sequence[RemoteHost], judge: Callable[..., bool]) -> Non
     for host in hosts:
         # Nobody looks back.
         host.kept_seconds = 300.0
+        host.read_in_full(judge)
         host.start()
     judged: dict[str, tuple[Snapshot, Diagnosis]] = {}
     silent: set[str] = set()

@@ -13,7 +13,7 @@ from gpuwatch.core.store import busy_time, spacing_of
 
 KEEP_SECONDS = 900.0
 """The first of two pauses is known for what it was when the second has been seen."""
-CELL_SECONDS = 2.0
+CELL_SECONDS = 1.0
 """Time is kept in pieces of about this length."""
 CLAIM_SECONDS = 60.0
 """Jobs that are there and claimed time of a GPU within the last minute share it."""

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import highest, lowest, mean, total
-from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey
+from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.sentence import filled, has_marks, plain, shape, template, united
 
 SEVERITIES = ("error", "warning", "info")
@@ -228,6 +228,14 @@ class Question(NamedTuple):
     gpus: tuple[GpuKey, ...]
 
 
+SAVE_BYTES = 32.0 * 1024**2
+"""The weights of a small convolutional network with their optimizer; logs are far below."""
+SAVE_BYTES_PER_SECOND = 10e6
+"""A slow network disk; a pause of minutes with a trickle of logs stays below."""
+REPORTED = ("checkpoint", "validation")
+"""Phases that a job reports of its pauses."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
     """A stretch of idling of a GPU that had been steadily busy, longer than its usual waits, or
@@ -253,6 +261,22 @@ class Pause:
     """Phase that the job reported: ``checkpoint``, ``validation`` or ``train``."""
     memory_freed_share: float | None = None
     """0 to 1: how much of the GPU memory held just before was given back in it."""
+    compiled: bool = False
+    """Compilers ran among the job's processes in it."""
+
+    @property
+    def saved_bytes(self) -> float:
+        """Bytes written or sent in it, whichever is more."""
+        return max(self.wrote_bytes or 0.0, self.sent_bytes or 0.0)
+
+    @property
+    def is_save(self) -> bool:
+        """Whether the job saved in it: by what it reports that it did, else by what it wrote, or
+        sent to other storage."""
+        if self.phase in REPORTED:
+            return self.phase == "checkpoint"
+        much = self.saved_bytes / max(0.1, self.seconds) >= SAVE_BYTES_PER_SECOND
+        return much and self.saved_bytes >= SAVE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +319,18 @@ def cut_to(diagnosis: Diagnosis, job: Job) -> Diagnosis:
         causes=(),
         unknown=tuple(about(diagnosis.unknown, job)),
     )
+
+
+LOST_AFTER_SECONDS = 30.0
+"""Time to watch before it is said how many GPUs' time is lost."""
+
+
+def lost_gpus(found: Diagnosis, snapshot: Snapshot) -> float:
+    """Return how many GPUs' time is lost to the findings: the sum of what is shown of each."""
+    # A share is of all GPUs of its job, also where the finding names one of them.
+    used: dict[ProcessKey | None, int] = {job.key: len(job.gpu_uuids) for job in snapshot.jobs}
+    each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in found.findings]
+    return min(sum(each), len(snapshot.gpus))
 
 
 class OfGpus(Protocol):

@@ -325,6 +325,10 @@ class Ledger:
         asked = self._undecided.get(gpu, {})
         return {says: sum([one.seconds for one in rows]) for says, rows in asked.items()}
 
+    def undecided(self, gpu: GpuKey) -> Sequence[Undecided]:
+        """Return the times in which questions about this GPU were open."""
+        return [one for rows in self._undecided.get(gpu, {}).values() for one in rows]
+
     def pauses(self, gpu: GpuKey) -> Sequence[Pause]:
         """Return the pauses of this GPU, oldest first."""
         return self._pauses.get(gpu, ())

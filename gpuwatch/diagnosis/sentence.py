@@ -46,8 +46,11 @@ def number(value: float, digits: int = 0, *, unit: str = "") -> str:
     return _marked(f"{value:.{digits}f}", *([unit] if unit else []))
 
 
-GPUS, ARE, SHARE, PAUSED = [_marked(name) for name in ("gpus", "are", "share", "paused")]
-"""The names of the GPUs; are or were; how busy they are; how often they paused."""
+GPUS, ARE, SHARE, SWING, PAUSED = [
+    _marked(name) for name in ("gpus", "are", "share", "swing", "paused")
+]
+"""The names of the GPUs; are or were; how busy they are; how often they work in bursts, if they do;
+how often they paused."""
 IS = either("is", "are")
 
 

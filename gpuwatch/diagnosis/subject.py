@@ -22,7 +22,7 @@ GUESSED = 0.7
 process looks like a loader worker, the environments of reinforcement learning, too."""
 JUDGED_SECONDS = 8.0
 """Steady work that rules wait for, before they say how a job is fed."""
-PAUSE_SETTLED_SECONDS = 4.0
+PAUSE_SETTLED_SECONDS = 7.0
 """Time after the end of a pause at which it is known what was written in it, and so what it was."""
 
 

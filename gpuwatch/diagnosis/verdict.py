@@ -5,17 +5,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from gpuwatch.core import units
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.finding import Finding, Pause, Question
-from gpuwatch.diagnosis.rule import Unknown
+from gpuwatch.diagnosis.rule import Firing, Unknown
 from gpuwatch.diagnosis.rules.shared.open_causes import SAVES, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.pauses import (
     against_saving,
+    is_at_work,
     lost_share,
     pause_share,
     real_pauses,
     rhythm,
 )
 from gpuwatch.diagnosis.rules.shared.words import lasting, named
-from gpuwatch.diagnosis.sentence import ARE, GPUS, PAUSED, SHARE, filled, plain, template
+from gpuwatch.diagnosis.sentence import (
+    ARE,
+    GPUS,
+    PAUSED,
+    SHARE,
+    SWING,
+    filled,
+    plain,
+    template,
+)
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT
 from gpuwatch.diagnosis.subject import Subject
 
@@ -27,8 +37,9 @@ LEFT_PERCENT = 50.0
 """Busy share below which a GPU whose memory is empty by now has been left."""
 UNUSED_BYTES = 2 * 1024**3
 """Memory in use that is nobody's: the driver itself and a desktop hold as much."""
-PAUSES_COST = 0.03
-"""Share of the time: pauses without a known reason that lose less are nothing to ask about."""
+PAUSES_COST, PAUSE_COSTS = 0.03, 0.10
+"""Share of the time: pauses without a known reason that lose less are nothing to ask about; nor is
+a single one of a job, or those of which something is known, that loses less than the second."""
 EARLY_SECONDS = 12.0
 """A rule needs its evidence, and its finding some time to be raised."""
 EARLY_LOOKS = 3
@@ -38,6 +49,7 @@ UNREAD_SECONDS = 5.0
 a minute has shown."""
 LONG_START_SECONDS = 180.0
 MOST_SENTENCES = 2
+_NOT_YET, _STARTS = "not enough data yet", "starting up"
 
 
 class SubjectStatus:
@@ -83,11 +95,16 @@ class SubjectStatus:
         return isinstance(self.subject.verdicts.get(rule), Unknown)
 
     def _unexplained(self) -> float | None:
+        verdicts, pauses = self.subject.verdicts, self.window.pauses
         rules = [rule.name for rule in self.subject.rules if rule.of_pauses]
-        if len(self.window.pauses) < 2 or not rules or not all(map(self.unknown, rules)):
+        if not rules or any(isinstance(verdicts.get(rule), Firing) for rule in rules):
             return None
-        lost = lost_share(self.window, self.window.pauses)
-        return lost if lost >= PAUSES_COST else None
+        nothing_known = len(pauses) > 1 and all(map(self.unknown, rules))
+        if self.window.job is None and not nothing_known:
+            # Nobody knows whether what ran there before and after is the same job.
+            return None
+        lost = lost_share(self.window, pauses if nothing_known else self.pauses)
+        return lost if lost >= (PAUSES_COST if nothing_known else PAUSE_COSTS) else None
 
 
 def _is_empty(gpu: GpuFacts) -> bool:
@@ -107,7 +124,8 @@ def _is_empty(gpu: GpuFacts) -> bool:
 def sentence(findings: Sequence[Finding], seen: Sequence[SubjectStatus]) -> str:
     if any(one.severity != "info" for one in findings):
         return findings[0].headline
-    asked = _asked(seen)
+    # What is found is worth more than that more may be found soon.
+    asked = {says: of for says, of in _asked(seen).items() if not (findings and needs_time(says))}
     if asked:
         texts = [_filled(says, of) for says, of in list(asked.items())[:MOST_SENTENCES]]
         return ". ".join(texts) + "."
@@ -136,15 +154,38 @@ def _filled(says: str, of: Sequence[tuple[GpuFacts, Window]]) -> str:
     busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
     share = f"{sum(busy) / len(busy):.0f}%" if busy else ""
     paused = how_paused(window.pauses, lost_share(window, window.pauses))
-    return filled(says, _named(gpus), len(gpus), are=_are(gpus), share=share, paused=paused)
+    swing = how_it_swings([None if gpu.busy is None else gpu.busy.swing_seconds for gpu in gpus])
+    return filled(
+        says, _named(gpus), len(gpus), are=_are(gpus), share=share, paused=paused, swing=swing
+    )
+
+
+def how_it_swings(swings: Sequence[float | None]) -> str:
+    """Return ``, in bursts about every 14 s``, for the seconds from one burst to the next of each
+    GPU; empty where one of them does not swing."""
+    known = [seconds for seconds in swings if seconds is not None]
+    if not known or len(known) < len(swings):
+        return ""
+    return plain(f", in bursts about every {lasting(sum(known) / len(known))}")
 
 
 def how_paused(pauses: Sequence[Pause], lost: float) -> str:
     """``every 2 min, up to 6 s (5% of the time)``."""
     every = rhythm(pauses)
-    times = f"{len(pauses)} times" if every is None else f"every {lasting(every)}"
+    often = "once" if len(pauses) == 1 else f"{len(pauses)} times"
+    times = often if every is None else f"every {lasting(every)}"
     longest = max([pause.seconds for pause in pauses], default=0.0)
     return plain(f"{times}, up to {lasting(longest)} ({lost:.0%} of the time)")
+
+
+def needs_time(says: str) -> bool:
+    """Check whether a question is open only because it is early."""
+    return _NOT_YET in says.lower()
+
+
+def is_of_start(says: str) -> bool:
+    """Check whether a question is open because the job starts."""
+    return _STARTS in says
 
 
 def _question(seen: SubjectStatus) -> str:
@@ -160,11 +201,11 @@ def _question(seen: SubjectStatus) -> str:
         return f"{GPUS} paused {PAUSED}{_why_paused(window)}"
     compiles = window.job is not None and window.job.compiles
     if compiles or seen.is_early or subject.is_pending:
-        why = "the job compiles" if compiles else "not enough data yet for a diagnosis"
+        why = "the job compiles" if compiles else f"{_NOT_YET} for a diagnosis"
         return f"{GPUS} {ARE} {SHARE} busy; {why}"
     ranks = () if window.job is None else window.job.ranks
     return (
-        f"{GPUS} {ARE} {SHARE} busy; the cause cannot be determined: it may be waiting for "
+        f"{GPUS} {ARE} {SHARE} busy{SWING}; the cause cannot be determined: it may be waiting for "
         f"{units.listed(causes(window, ranks), 'or') or 'anything'}; "
         f"this needs {what_decides(window)}"
     )
@@ -185,15 +226,24 @@ def _why_paused(window: Window) -> str:
             ": checkpoints, validation or a lack of requests; telling them apart needs "
             f"{what_decides(window)}"
         )
-    return ": checkpoints or validation; telling them apart needs the job's disk writes"
+    if all(pause.compiled for pause in window.pauses):
+        return ": compilers ran meanwhile; whether they do again needs a longer observation"
+    unread = any(pause.wrote_bytes is None for pause in window.pauses)
+    may_be = ["checkpoints"] * unread + ["validation", "metrics", "logging"]
+    # Who waits for something does not compute.
+    computes = all(is_at_work(pause) for pause in window.pauses)
+    waits = [] if computes else [cause for cause in causes(window, job.ranks) if cause not in SAVES]
+    may_be += [f"a wait for {units.listed(waits, 'or')}"] if waits else []
+    decides = "the job's disk writes" if unread else what_decides(window)
+    return f": {units.listed(may_be, 'or')}; telling them apart needs {decides}"
 
 
 def _starting(window: Window) -> str:
     """``is still starting up``, with what it does where that shows."""
-    job, says = window.job, "is still starting up"
+    job, says = window.job, f"is still {_STARTS}"
     started = None if job is None else job.job.started_at_unix_seconds
     if started is not None and window.taken_at_unix_seconds - started >= LONG_START_SECONDS:
-        says = f"has been starting up for {lasting(window.taken_at_unix_seconds - started)}"
+        says = f"has been {_STARTS} for {lasting(window.taken_at_unix_seconds - started)}"
     if job is not None and job.compiles:
         return f"{says} (it compiles)"
     busy = job is not None and (job.main_thread_percent or 0.0) >= BUSY_PERCENT
@@ -203,7 +253,7 @@ def _starting(window: Window) -> str:
 def _blind(window: Window, looks: int) -> str:
     if any(gpu.busy_read for gpu in window.gpus):
         if window.watched_seconds < EARLY_SECONDS or looks < EARLY_LOOKS:
-            return f"Not enough data yet to diagnose {GPUS}"
+            return f"{_NOT_YET.capitalize()} to diagnose {GPUS}"
         return f"{GPUS} {ARE} sampled too rarely, or for too short a time, for a diagnosis"
     mig = any(gpu.identity.mig_mode or gpu.identity.mig_parent_uuid for gpu in window.gpus)
     why = " (the driver does not report it with MIG)" if mig else ""

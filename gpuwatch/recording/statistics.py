@@ -598,6 +598,8 @@ class RhythmSums(Sums):
     cycles: Number = 0.0
     periods: dict[int, Stat] = field(default_factory=dict)
     """Periods by their class, over the time in which there was one."""
+    swings: Stat = field(default_factory=Stat)
+    """Seconds from one burst of work to the next, in a rhythm or not."""
 
     @property
     def duty(self) -> float | None:
@@ -838,6 +840,8 @@ class Rhythm:
             return
         sums.seconds += wave.seconds
         sums.busy_seconds += wave.seconds * wave.duty
+        if wave.swing_seconds is not None:
+            sums.swings.add_value(wave.swing_seconds, wave.seconds)
         swings = min(wave.busy.count, wave.idle.count)
         if wave.period_seconds is not None or swings >= SWINGS:
             sums.oscillating_seconds += wave.seconds

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -86,6 +87,41 @@ def test_a_command_runs_on_other_machines(ssh: dict[str, str], tmp_path: Path) -
     assert done.returncode == 255
     assert "no such; file" in done.stderr
     assert "ssh: no route to lost" in done.stderr
+    assert "gpuwatch: lost: ssh failed (exit code 255)." in done.stderr
+
+
+def test_why_a_command_did_not_run_is_said_with_the_name_of_the_host(tmp_path: Path) -> None:
+    """By a real ssh: a key that is not known and one that changed, a name that is none, no gpuwatch
+    there, and one whose Python is gone."""
+    broken, ssh = tmp_path / "broken", tmp_path / "ssh"
+    broken.write_text("#!/nowhere/python\n")
+    with ssh_server(tmp_path) as server:
+        port = re.search(r"Port (\d+)", (tmp_path / "ssh.conf").read_text())[1]
+        key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 42 + "A"
+        (tmp_path / "known").write_text(f"[127.0.0.1]:{port} {key}\n")
+        strict = "StrictHostKeyChecking yes\n UserKnownHostsFile"
+        at = f" HostName 127.0.0.1\n Port {port}\n"
+        (tmp_path / "ssh.conf").write_text(
+            f"Host unk\n{at} {strict} {tmp_path}/none\n"
+            f"Host changed\n{at} {strict} {tmp_path}/known\n"
+            f"Host dead\n HostName 127.0.0.1\n Port 1\n" + (tmp_path / "ssh.conf").read_text()
+        )
+        ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {" ".join(server.options)} "$@"\n')
+        for one in (broken, ssh):
+            one.chmod(0o755)
+        environment = environment_in(tmp_path) | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        settings = {"env": environment, "cwd": ROOT}
+        options = ("--host", "unk,changed,dead,box1", "--remote-command")
+        done = program("status", *options, "no-such-gpuwatch", **settings)
+        assert done.returncode == 255
+        said = done.stderr.splitlines()
+        assert said[0].startswith("gpuwatch: unk: its host key is not in ~/.ssh/known_hosts: run")
+        assert said[1].startswith("gpuwatch: changed: its host key is not the one in ~/.ssh/known")
+        assert said[2].startswith("gpuwatch: dead: ssh: connect to host 127.0.0.1 port 1: Conn")
+        assert said[3].startswith("gpuwatch: box1: there is no gpuwatch there. To install it: ssh")
+        done = program("status", "--host", "box1", "--remote-command", str(broken), **settings)
+        assert done.returncode in (126, 127)
+        assert "gpuwatch: box1: gpuwatch does not start there" in done.stderr
 
 
 def test_a_recording_elsewhere_ends_with_the_connection(

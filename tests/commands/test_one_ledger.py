@@ -12,7 +12,7 @@ pytest.importorskip("prometheus_client")
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.diagnosis.engine import Engine
-from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.diagnosis.finding import Finding, lost_gpus
 from gpuwatch.diagnosis.ledger import Episode, Ledger
 from gpuwatch.outputs.alerts import Alerts
 from gpuwatch.outputs.diagnosis import diagnosis_json, of_file
@@ -24,7 +24,6 @@ from gpuwatch.outputs.report.text import report_text
 from gpuwatch.recording.file import RecordingIndex
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.tui.panels import findings as finding_words
-from gpuwatch.tui.panels.bars import lost_gpus
 from gpuwatch.tui.panels.gpus import state_of
 from tests.support.long_recording import Piece, snapshots
 from tests.tui.scenes import history_of, view_of

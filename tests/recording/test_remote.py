@@ -13,6 +13,7 @@ import pytest
 from gpuwatch.recording.hosts import remote
 from gpuwatch.recording.hosts.names import HostNameError, configured_hosts, host_names
 from gpuwatch.recording.hosts.remote import SSH, RemoteHost, remote_command
+from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
 from gpuwatch.recording.replay import KeptTape
 from tests.support.servers import ssh_server
 from tests.support.snapshots import gpu, snapshot, stream_lines
@@ -103,6 +104,14 @@ def test_a_lost_connection_is_made_again_and_keeps_what_there_was(tmp_path: Path
         ("exit 0", "the connection was closed"),
         ("echo No devices were found; exit 6", "No devices were found"),
         ('echo \'{"kind": "header", "schema": 99}\'', "schema"),
+        (
+            'echo \'{"kind": "header", "schema": 99, "gpuwatch": "99.0"}\'',
+            "here: upgrade it here.",
+        ),
+        (
+            'echo \'{"kind":"brief","gpuwatch":"99.0","gpus":7}\'',
+            "here: upgrade it here.",
+        ),
         ("echo Warning: new key >&2; echo gone >&2; echo '  ' >&2; exit 255", "gone"),
         ("head -c 70000000 /dev/zero", "a line of it does not end"),
         ("head -c 300000 /dev/zero >&2; echo >&2; echo done >&2; exit 1", "done"),
@@ -165,19 +174,118 @@ def test_a_host_with_neither_is_told(tmp_path: Path) -> None:
         assert host.trouble == remote.NEITHER
 
 
+def test_a_gpuwatch_that_cannot_start_is_no_reason_to_see_nothing(tmp_path: Path) -> None:
+    """nvidia-smi is read, and why is kept; where there is none either, that is what is said."""
+    script(tmp_path, "gw", "echo Traceback >&2; echo \"No module named 'msgspec'\" >&2; exit 1")
+    command = f"PATH={tmp_path}:/usr/bin:/bin; {remote_command(1.0, 'gw')}"
+    with connected("sh", "-c", command) as host:
+        until(lambda: host.trouble is not None)
+        assert host.trouble == "gpuwatch does not start there: No module named 'msgspec'"
+    row = "echo '0, GPU-0, 90 %'"
+    script(tmp_path, "nvidia-smi", f"echo 'index, uuid, utilization.gpu [%]'; {row}; exec sleep 9")
+    with connected("sh", "-c", command) as host:
+        until(lambda: host.latest)
+        assert host.gpu_only
+        assert host.why_gpu_only == "gpuwatch does not start there: No module named 'msgspec'"
+
+
+def test_an_older_gpuwatch_goes_on_with_the_full_stream(tmp_path: Path) -> None:
+    """It refuses --brief; its snapshots come in without being asked for, and its version is
+    known."""
+    text = stream(tmp_path, 3.0, 2.0, 1.0).strip("'")
+    older = Path(text).read_text().replace('"gpuwatch":"', '"gpuwatch":"0.0.')
+    Path(text).write_text(older)
+    no = "echo 'Error: No such option: --brief' >&2; exit 2"
+    script(tmp_path, "gw", f'case "$*" in *--brief*) {no};; esac; cat {text}; exec sleep 100')
+    with connected("sh", "-c", remote_command(1.0, f"{tmp_path}/gw")) as host:
+        tape_of(host)
+        until(lambda: host.brief)
+        assert host.version.startswith("0.0.")
+        assert host.trouble is None
+        assert [one.busy_percent.mean for one in host.brief.gpus] == [40.0]
+
+
+def test_whole_snapshots_come_in_while_somebody_reads_them(tmp_path: Path) -> None:
+    """With those from before it was asked; in brief again, the last of them is no longer now."""
+    call = f"{sys.executable} -m gpuwatch"
+    script(tmp_path, "gw", f'cd {shlex.quote(str(Path.cwd()))}; exec {call} "$@" --demo --gpus 2')
+    with connected("sh", "-c", remote_command(0.2, f"{tmp_path}/gw")) as host:
+        until(lambda: host.brief)
+        began = host.brief.taken_at_unix_seconds
+        until(lambda: host.brief.taken_at_unix_seconds > began + 0.5)
+        assert host.tape is None
+        host.read_in_full("one", from_past=True)
+        host.read_in_full("other")
+        tape = tape_of(host)
+        assert tape.first_unix_seconds <= began
+        host.read_in_brief("one")
+        until(lambda: host.latest and host.latest.taken_at_unix_seconds > began + 1.0)
+        host.read_in_brief("other")
+        assert host.latest is None
+        last = host.brief.taken_at_unix_seconds
+        until(lambda: host.brief.taken_at_unix_seconds > last + 0.5)
+        host.read_in_full("one", from_past=True)
+        until(lambda: tape.last_unix_seconds > last + 0.5)
+        times = [one.taken_at_unix_seconds for one in tape._open]
+        assert times == sorted(set(times))
+
+
+_NODE = """
+import sys, threading, time
+from gpuwatch.core.model import Job, JobRank
+from gpuwatch.outputs.brief import BriefWriter
+from tests.support.snapshots import gpu, snapshot
+
+number, writer = int(sys.argv[1]), BriefWriter(sys.stdout)
+ranks = (JobRank(pid=7, rank=number, gpu_uuids=(f"GPU-{number}",)),)
+job = Job(pid=7, ranks=ranks, world_size=2, slurm_job="4711", gpu_uuids=(f"GPU-{number}",))
+jobs = () if number == 2 else (job,)
+threading.Thread(target=lambda: [*map(writer.answer, sys.stdin)], daemon=True).start()
+while True:
+    card = gpu(f"GPU-{number}", busy_percent=10.0 * number)
+    now = {"taken_at_unix_seconds": time.time(), "interval_seconds": 0.1}
+    writer.write(snapshot(time.monotonic(), gpus=(card,), jobs=jobs, **now))
+    time.sleep(0.1)
+"""
+
+
+def test_a_job_on_several_hosts_reads_those_in_full_and_no_others(tmp_path: Path) -> None:
+    """It is known by their brief lines; their snapshots are put together."""
+    (tmp_path / "node.py").write_text(_NODE)
+    here = shlex.quote(str(Path.cwd()))
+    run = f"cd {here}; PYTHONPATH=. exec {sys.executable} {tmp_path}/node.py"
+    with (
+        connected("sh", "-c", f"{run} 0") as first,
+        connected("sh", "-c", f"{run} 1") as second,
+        connected("sh", "-c", f"{run} 2") as other,
+    ):
+        hosts = [first, second, other]
+        until(lambda: all(host.brief for host in hosts))
+        assert shared_jobs(hosts) == {("4711", 2): "job 4711"}
+        job = SharedJob("job 4711", ("4711", 2), hosts)
+        job.start()
+        until(lambda: job.latest is not None and len(job.latest.gpus) == 2)
+        assert other.latest is None
+        assert other.tape is None
+        job.close()
+        until(lambda: first.latest is None and second.latest is None)
+
+
 def test_gpuwatch_is_looked_for_where_it_is_said_to_be(tmp_path: Path) -> None:
     """It streams at the interval that was asked for."""
     text = stream(tmp_path, 1.0)
     script(tmp_path, "gw", f'echo "$*" > {tmp_path}/asked; cat {text}; exec sleep 100')
     with connected("sh", "-c", remote_command(0.5, f"{tmp_path}/gw")) as host:
         tape_of(host)
-        assert (tmp_path / "asked").read_text() == "stream --interval 0.5s\n"
+        assert (tmp_path / "asked").read_text() == "stream --interval 0.5s --brief\n"
 
 
 def test_what_a_shell_prints_by_itself_is_passed_over(tmp_path: Path) -> None:
-    """A greeting of the host's own start-up file does not make a stream a log."""
+    """Neither a greeting of the host's own start-up file nor what comes after it makes a stream a
+    log."""
     text = stream(tmp_path, 1.0)
-    command = f"echo Welcome; echo gpuwatch-begins; cat {text}; exec sleep 100"
+    noise = "echo 'a module says hello, 1'; echo '['"
+    command = f"echo Welcome; echo gpuwatch-begins; {noise}; cat {text}; exec sleep 100"
     with connected("sh", "-c", command) as host:
         tape_of(host)
         assert not host.gpu_only
@@ -305,8 +413,8 @@ def test_completion_knows_the_configuration_of_ssh(
 
 
 def test_a_real_sshd_is_lost_and_comes_back(tmp_path: Path) -> None:
-    """Through OpenSSH itself: a stream comes in, the server is killed, and once it is there again
-    the same tape goes on."""
+    """Through OpenSSH itself: brief lines come in, and snapshots once they are asked for; the
+    server is killed, and once it is there again both go on."""
     command = remote_command(1.0, f"{sys.executable} -m gpuwatch")
     # The folder that gpuwatch is in is not the one that a login begins in.
     here = f"cd {shlex.quote(str(Path.cwd()))} && {command}"
@@ -314,10 +422,17 @@ def test_a_real_sshd_is_lost_and_comes_back(tmp_path: Path) -> None:
         ssh_server(tmp_path) as server,
         connected(*SSH, *server.options, "--", "box1", here) as host,
     ):
+        until(lambda: host.brief)
+        assert host.tape is None
+        assert host.latest is None
+        host.read_in_full("test", from_past=True)
         tape = tape_of(host)
         assert host.latest.host.memory_total_bytes
         server.kill()
         until(lambda: host.trouble is not None)
+        assert host.brief is not None
+        before = tape.last_unix_seconds
         server.start()
         until(lambda: host.trouble is None)
+        until(lambda: tape.last_unix_seconds > before)
         assert host.tape is tape

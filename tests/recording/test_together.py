@@ -19,7 +19,8 @@ from gpuwatch.core.model import (
 from gpuwatch.core.source import ManualClock
 from gpuwatch.core.text import SentenceError
 from gpuwatch.diagnosis.engine import Engine
-from gpuwatch.recording.hosts.together import Machine, are_one, key_of, merged, together
+from gpuwatch.recording.hosts.brief import are_one, key_of
+from gpuwatch.recording.hosts.together import Machine, merged, together
 from tests.support.simulated import looks
 from tests.support.snapshots import gpu, snapshot
 
@@ -150,9 +151,9 @@ def test_what_makes_two_jobs_one(one: dict[str, Any], other: dict[str, Any], sam
 
 def test_two_runs_of_one_command_are_not_one_job() -> None:
     """Each has a rank 0."""
-    assert are_one([(0, job(0, 1)), (1, job(2, 3))])
-    assert not are_one([(0, job(0, 1)), (1, job(0, 1))])
-    assert not are_one([(0, job(0, 1)), (0, job(2, 3))])
+    assert are_one([(0, (0, 1)), (1, (2, 3))])
+    assert not are_one([(0, (0, 1)), (1, (0, 1))])
+    assert not are_one([(0, (0, 1)), (0, (2, 3))])
     found = together([Machine(0, "a", node("a", 0, 1)), Machine(1, "b", node("b", 0, 1))], **TIMES)
     assert len(found.jobs) == 2
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from itertools import pairwise
-from operator import attrgetter
+from operator import attrgetter, sub
 from typing import Any
 
 from gpuwatch.core.bounds import mean
@@ -21,6 +21,7 @@ from gpuwatch.diagnosis.signals.waveform import (
     SILENT_PERCENT,
     Samples,
     analyse,
+    columns,
 )
 
 DENSEST_SECONDS = 0.08
@@ -34,6 +35,8 @@ FINE_STALE_SECONDS = 10.0
 SPAN = 1 / 3
 """Share of the time watched that samples must span: two seconds say nothing of a minute."""
 NOW_SECONDS = 5.0
+EVEN_SHARE, EVEN_MOSTLY = 0.1, 0.8
+"""Distances of samples that are even: most of them within a tenth of the usual one."""
 QUIET_SECONDS = 5.0
 """Rest after which memory that a GPU gains was loaded, not left behind by steps."""
 USERS_SECONDS = 2.9
@@ -241,6 +244,7 @@ class GpuTrack:
             allocated_seconds=None if self.allocated_to is None else self.seen_at - self._since,
             busy=analyse(samples) if enough else None,
             busy_read=self.is_sampled,
+            busy_polled_evenly=not self.fine and _is_even(samples) if enough else None,
             busy_now_percent=None if now is None else now.mean,
             unread_seconds=0.0 if self.read_at is None else self.seen_at - self.read_at,
             power_plateau_watts=plateau,
@@ -380,6 +384,17 @@ def _added(
         return None
     known = [value for value in map(read, processes) if value is not None]
     return float(sum(known)) if known or not processes else None
+
+
+def _is_even(samples: Samples) -> bool:
+    """Check whether samples come at even distances, a few that are missing left out."""
+    times, _ = columns(samples)
+    distances = sorted(map(sub, times[1:], times))
+    if len(distances) < 2:
+        return False
+    middle: float = distances[len(distances) // 2]
+    near = [abs(one - middle) <= EVEN_SHARE * middle for one in distances]
+    return near.count(True) >= EVEN_MOSTLY * len(near)
 
 
 def _merged(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -14,6 +14,7 @@ from gpuwatch.diagnosis.facts.gpu import GpuTrack, JobOnGpu
 from gpuwatch.diagnosis.facts.window import (
     PAST_SECONDS,
     STOPPED_STATES,
+    WINDOW_SECONDS,
     FactTable,
     JobFacts,
     LoopFacts,
@@ -329,7 +330,7 @@ class Phases:
 # --- the job ----------------------------------------------------------------------------------
 
 WRITTEN, SENT = "write_bytes_per_second", "network_send_bytes_per_second"
-MAIN = "main_thread_percent"
+MAIN, COMPILES = "main_thread_percent", "compile_share"
 WORKERS, BUSIEST, OTHERS, CHANGED = "workers", "busiest", "others", "changed"
 """Columns of a job's table: beside the means of ``JobFacts`` the percent of its loader workers, of
 the busiest and the others, and by how many a second others were there than before."""
@@ -366,6 +367,8 @@ class JobTrack:
         """When it had had its time to take a GPU and had none."""
         self.compiled_at = -math.inf
         """When compilers ran among its processes last."""
+        self._compiled_apart = 0.0
+        """Longest time between two looks of its start-up that found one."""
         self.prepared_at = -math.inf
         """When they did, or its GPU memory grew as weights do, last: no steps came before."""
         self.steps_reported = 0
@@ -439,6 +442,10 @@ class JobTrack:
         cpu = job.cpu_percent
         compiles = any(member.compiles for member in members)
         if compiles:
+            apart = min(at - self.compiled_at, startup.BURST_APART_SECONDS)
+            starts = self.steady_at is None or at - self.steady_at < startup.RESUMES_SECONDS
+            if starts and math.isfinite(self.compiled_at):
+                self._compiled_apart = max(self._compiled_apart, apart)
             self.compiled_at = at
         worked_out = {
             "cpu_cores": None if cpu is None else cpu / 100.0,
@@ -452,7 +459,7 @@ class JobTrack:
                 [one.network_receive_bytes_per_second for one in members]
             ),
             SENT: total([one.network_send_bytes_per_second for one in members]),
-            "compile_share": float(compiles),
+            COMPILES: float(compiles),
             WORKERS: worker_cpu,
             BUSIEST: self._workers.busiest,
             OTHERS: self._workers.others,
@@ -519,10 +526,20 @@ class JobTrack:
         for workers in (self._workers, *[rank.workers for rank in self._ranks.values()]):
             workers.memory.forget_before(since)
 
+    def compiled_lately(self, now: float) -> bool:
+        """Check whether compilers may still be at work."""
+        over = max(startup.COMPILED_SECONDS, startup.BURSTS * self._compiled_apart)
+        return now - self.compiled_at < over
+
     def cores_lately(self, now: float) -> float | None:
         """Return the cores that its processes used in the last seconds."""
         stat = self.table.over("cpu_cores", now - LATELY_SECONDS)
         return None if stat is None else stat.mean
+
+    def written_lately(self, now: float) -> float:
+        """Return the bytes that its processes wrote in the last minute, as far as is known."""
+        stat = self.table.over(WRITTEN, now - WINDOW_SECONDS)
+        return 0.0 if stat is None else stat.total
 
     def workers_since(self) -> float:
         """Return when the youngest of its loader workers began; never, where that is not known."""
@@ -579,7 +596,12 @@ def is_starting(job: JobTrack, uses: Sequence[JobOnGpu], now: float) -> bool:
         # What it did before it took a GPU was preparation.
         job.starts_at, job.steady_at, job.bare_since = now, None, None
     if job.steady_at is not None:
-        return False
+        after = job.compiled_at - job.steady_at
+        if not gpus or not 0.0 < after < startup.RESUMES_SECONDS:
+            return False
+        if any(startup.is_at_work(gpu.samples()) for gpu in gpus):
+            return False
+        job.steady_at = None
     if job.job.serves is not None:
         # A server listens when it has loaded what it serves.
         job.settle(now)
@@ -605,7 +627,7 @@ def _steps_from(job: JobTrack, uses: Sequence[JobOnGpu], now: float) -> float | 
             return reported
         if job.steps_reported >= startup.REPORTED_STEPS:
             return now - startup.WORK_SECONDS
-    if now - job.compiled_at < startup.COMPILED_SECONDS:
+    if job.compiled_lately(now):
         # What compilers try out on the GPU can have a rhythm as well.
         return None
     grew = [use.memory.rose_at for use in uses if use.memory.grown() > startup.GROWS]
@@ -640,7 +662,9 @@ def _is_too_old(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
     age = now - job.starts_at
     if not gpus or age <= startup.LONGEST_SECONDS:
         return age > (startup.LONGEST_SECONDS if gpus else startup.WITHOUT_GPU_SECONDS)
-    compiles = now - job.compiled_at < startup.COMPILED_SECONDS
+    if any(startup.is_at_work(gpu.samples()) for gpu in gpus):
+        return True
+    compiles = job.compiled_lately(now)
     cores = job.cores_lately(now)
     works = cores is None or cores >= startup.WORKING_CORES
     silent = all(startup.is_silent(gpu.samples()) for gpu in gpus)

@@ -17,6 +17,7 @@ from gpuwatch.diagnosis.facts.gpu import GpuTrack, JobOnGpu
 from gpuwatch.diagnosis.facts.job import (
     BUSIEST,
     CHANGED,
+    COMPILES,
     LAG_SECONDS,
     MAIN,
     OTHERS,
@@ -34,7 +35,7 @@ from gpuwatch.diagnosis.facts.window import (
     Window,
     WorkerFacts,
 )
-from gpuwatch.diagnosis.finding import Pause
+from gpuwatch.diagnosis.finding import SAVE_BYTES, Pause
 from gpuwatch.diagnosis.signals.load import Exchange, Pieces, agreement, exchange, pieces_of
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, Stretch, recovered
 from gpuwatch.diagnosis.signals.trend import Trend
@@ -268,6 +269,16 @@ def _keys(gpus: Sequence[GpuTrack]) -> _Group:
 
 _Found = tuple[Stretch, GpuKey]
 
+LATE_SECONDS = 4.0
+"""What is written so soon after a pause belongs to it: pages are written back while the GPU works
+again."""
+USUAL_SECONDS = 60.0
+"""Time before a pause that shows what is usually written."""
+SAVING_SHARE = 0.6
+"""Share of the brief stretches of idling that must be saves for them to count: a job that writes
+all the time, or now and then, also writes in some of its waits."""
+LEAST_SAVES = 2
+
 
 class Pauses:
     """Pauses of one job with its GPUs, or of one GPU of which no job is known."""
@@ -286,19 +297,44 @@ class Pauses:
         oldest = max(self._now - KEEP_SECONDS, self._steady)
         if self._job is not None and not self._gpus:
             return tuple([self._made(*one) for one in self._job.phases.pauses(oldest)])
-        found = [
-            (pause, gpu.identity.uuid)
-            for gpu in self._gpus
-            for pause in gpu.pauses.found
-            if pause.end > oldest
+        whole = self._grouped(
+            [(pause, gpu.identity.uuid) for gpu in self._gpus for pause in gpu.pauses.found], oldest
+        )
+        found = [self._of(group) for group in whole]
+        saves = self._brief_saves(oldest, whole)
+        return tuple(sorted([*found, *saves], key=lambda pause: pause.at_unix_seconds))
+
+    def _brief_saves(self, oldest: float, whole: Sequence[Sequence[_Found]]) -> list[Pause]:
+        """Return the stretches of idling too short, or too near each other, for pauses in which
+        the job saved, where it did in most of them; ``whole``: those that are pauses."""
+        job = self._job
+        if job is None or job.written_lately(self._now) < SAVE_BYTES:
+            return []
+        brief = self._grouped(
+            [(one, gpu.identity.uuid) for gpu in self._gpus for one in gpu.pauses.brief], oldest
+        )
+        taken = [one for group in whole for one, _ in group]
+        brief = [
+            group
+            for group in brief
+            if not any(a.begin < b.end and b.begin < a.end for a, _ in group for b in taken)
         ]
+        saves = [pause for group in brief if (pause := self._of(group)).is_save]
+        enough = len(saves) >= max(LEAST_SAVES, SAVING_SHARE * len(brief))
+        return saves if enough else []
+
+    @staticmethod
+    def _grouped(found: Sequence[_Found], oldest: float) -> list[list[_Found]]:
+        """Return stretches of several GPUs that overlap as one, without those of before
+        ``oldest``."""
+        found = [one for one in found if one[0].end > oldest]
         groups: list[list[_Found]] = []
         for one in sorted(found, key=lambda one: one[0].begin):
             if groups and one[0].begin < max([other.end for other, _ in groups[-1]]):
                 groups[-1].append(one)
             else:
                 groups.append([one])
-        return tuple([self._of(group) for group in groups])
+        return groups
 
     def ongoing(self) -> tuple[Pause, ...]:
         """Return the pauses that are not over, by GPU."""
@@ -337,11 +373,12 @@ class Pauses:
         memory_freed_share: float | None = None,
     ) -> Pause:
         job, host = self._job, self._host
-        wrote = sent = changed = main = busiest = others = None
+        wrote = sent = changed = main = busiest = others = compiled = None
         if job is not None:
-            table, late = job.table, 0.0 if job.job.attached else LAG_SECONDS
-            wrote = table.total(WRITTEN, begin, end + late)
+            table, lag = job.table, 0.0 if job.job.attached else LAG_SECONDS
+            wrote = _written(table, begin, end, lag)
             sent = table.total(SENT, begin, end)
+            compiled = table.total(COMPILES, begin, end + lag)
             changed = table.total(CHANGED, begin - 1.0, end + 1.0)
             main, busiest, others = [table.mean(n, begin, end) for n in (MAIN, BUSIEST, OTHERS)]
         if wrote is None:
@@ -359,7 +396,19 @@ class Pauses:
             workers_changed=(changed or 0.0) > 0.0,
             phase=None if job is None else job.phases.between(begin, end),
             memory_freed_share=memory_freed_share,
+            compiled=(compiled or 0.0) > 0.0,
         )
+
+
+def _written(table: Table, begin: float, end: float, lag: float) -> float | None:
+    """Return the bytes written in a pause, with what is written soon after it beyond the usual."""
+    wrote = table.total(WRITTEN, begin, end + lag)
+    late = table.total(WRITTEN, end + lag, end + lag + LATE_SECONDS)
+    earliest = begin if table.earliest_at is None else table.earliest_at
+    usual = table.mean(WRITTEN, max(earliest, begin - USUAL_SECONDS), begin)
+    if wrote is None or late is None or usual is None:
+        return wrote
+    return wrote + max(0.0, late - LATE_SECONDS * usual)
 
 
 def _freed(memory: Table, begin: float, end: float) -> float | None:

@@ -33,6 +33,14 @@ WORK_SECONDS = 8.0
 compile's tuning kernels to be over."""
 COMPILED_SECONDS = 5.0
 """After the last look that found a compiler at work: many live for less than a second."""
+BURSTS = 1.5
+"""Or, where compilers are found in bursts (a kernel is compiled, its variants are tried out on the
+GPU, the next is compiled), so many times the longest time between two looks that found one,"""
+BURST_APART_SECONDS = 30.0
+"""of which no more than this counts."""
+RESUMES_SECONDS = 60.0
+"""What was taken for the first steps were kernels tried out, where compilers are found again so
+soon, and the GPU does little."""
 CYCLES = 3
 CYCLES_SECONDS = 4.0
 """Three alike within less can be the tuning of one kernel."""
@@ -98,6 +106,12 @@ def burst(samples: Sequence[tuple[float, float]], step: float) -> tuple[float, f
         return None
     rests = samples[-1][0] - worked[-1][0] >= RESTS_SECONDS
     return (worked[0][0] - step, worked[-1][0]) if rests else None
+
+
+def is_at_work(samples: Sequence[tuple[float, float]]) -> bool:
+    """Check whether it has worked most of the last minute: compilers try out kernels for less."""
+    busy = [percent for _, percent in samples]
+    return bool(busy) and sum(busy) >= BUSY_PERCENT * len(busy)
 
 
 def is_silent(samples: Sequence[tuple[float, float]]) -> bool:

@@ -99,6 +99,9 @@ class GpuFacts:
     fewer than two in the window."""
     busy_read: bool = False
     """A reading of utilisation is known, be it from before the window."""
+    busy_polled_evenly: bool | None = None
+    """``busy`` is of polls, each of a moment, at even distances: steps about as long as these are
+    seen in the same phase again and again."""
     busy_now_percent: float | None = None
     """Mean of the newest few seconds."""
     unread_seconds: float = 0.0

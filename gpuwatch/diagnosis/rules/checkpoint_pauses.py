@@ -13,6 +13,10 @@ Evidence needed
     with a second one: saves are periodic. A pause that the job reports (gpuwatch.torch) as a
     checkpoint is one, whatever was written, and one reported as validation is not.
 
+    What is written in the few seconds after a pause, beyond the usual, belongs to it: pages are
+    written back while the GPU works again. Waits too short for pauses, or too near each other,
+    count where the job saved in most of them.
+
 When it is wrong
     Another job's writes count only for the machine. A job on several machines that exchanges
     gradients sends while it trains; another transfer of this machine in the same seconds counts.
@@ -26,7 +30,7 @@ Sources
     PyTorch, torch.distributed.checkpoint, async_save. The time lost is measured, not assumed.
 """
 
-from gpuwatch.diagnosis.finding import Pause
+from gpuwatch.diagnosis.finding import SAVE_BYTES, Pause
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import pauses
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
@@ -66,7 +70,7 @@ RULE = Rule(
 def check(window: Window) -> Verdict:
     if not window.pauses:
         return Unknown(NO_JOB) if window.job is None else Clear("no pause was seen")
-    saves = [pause for pause in window.pauses if pauses.is_save(pause)]
+    saves = [pause for pause in window.pauses if pause.is_save]
     if not saves:
         if all(pause.wrote_bytes is None for pause in window.pauses):
             return Unknown(("what was written during the pauses",))
@@ -76,16 +80,19 @@ def check(window: Window) -> Verdict:
 
 def _firing(window: Window, saves: list[Pause]) -> Firing:
     lost, every = pauses.lost_share(window, saves), pauses.rhythm(saves)
-    wrote, longest = max(map(pauses.saved_bytes, saves)), max(pause.seconds for pause in saves)
+    wrote, longest = (
+        max(pause.saved_bytes for pause in saves),
+        max(pause.seconds for pause in saves),
+    )
     away, done = _went_away(saves), "sent" if _went_away(saves) else "written"
     reported = any(pause.phase == "checkpoint" for pause in saves)
-    large, ran = wrote >= pauses.SAVE_BYTES, "no kernel ran" if window.gpus else "no step was made"
+    large, ran = wrote >= SAVE_BYTES, "no kernel ran" if window.gpus else "no step was made"
     evidence = [
         pauses.reported_evidence(saves, "checkpoint"),
         Evidence("pauses with uploads" if away else "pauses with writes", float(len(saves)),
                  says=f"in the last {lasting(pauses.watched_seconds(window))}"),
         Evidence("longest pause", round(longest, 1), "s", says=f"{ran} meanwhile"),
-        Evidence(f"{done} in a pause", round(wrote), "bytes", pauses.SAVE_BYTES,
+        Evidence(f"{done} in a pause", round(wrote), "bytes", SAVE_BYTES,
                  f"{'' if large else 'less than '}a checkpoint's size", supports=large),
         Evidence("time lost", percent_of(lost), "%", says="of the time watched"),
     ]  # fmt: skip
@@ -104,8 +111,8 @@ def _firing(window: Window, saves: list[Pause]) -> Firing:
 
 def _went_away(saves: list[Pause]) -> bool:
     """Check whether more was sent over the network than written, in all of them."""
-    more_sent = all(pauses.saved_bytes(one) > (one.wrote_bytes or 0.0) for one in saves)
-    return more_sent and max(map(pauses.saved_bytes, saves)) > 0.0
+    more_sent = all(one.saved_bytes > (one.wrote_bytes or 0.0) for one in saves)
+    return more_sent and max(pause.saved_bytes for pause in saves) > 0.0
 
 
 def _how_often(saves: list[Pause]) -> str:
@@ -117,7 +124,7 @@ def _how_often(saves: list[Pause]) -> str:
 
 def _what_was_saved(saves: list[Pause]) -> str:
     """A clause on the bytes of a save; empty where the job's own report is all that is known."""
-    wrote = max(map(pauses.saved_bytes, saves))
+    wrote = max(pause.saved_bytes for pause in saves)
     if wrote <= 0.0 and any(pause.phase == "checkpoint" for pause in saves):
         return ""
     how = "sent over the network" if _went_away(saves) else "written"

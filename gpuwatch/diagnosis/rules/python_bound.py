@@ -19,7 +19,9 @@ When it is wrong
     without stacks. PyTorch's backward pass runs on a thread of its own, so the main thread can show
     50%: the whole process, with its helper threads, counts as well. A thread that spins for the GPU
     (see sync_every_step) is at a full core, too: what counts is what it used beyond the GPU's busy
-    time, 40% of the idle time or more. A validation has no backward pass: where watching begins in
+    time, 40% of the idle time or more. Where the driver keeps no samples, polls at even distances
+    meet steps about as long as these in the same phase each time: up to 30% idle, gaps that only
+    such polls show stay undetermined. A validation has no backward pass: where watching begins in
     the middle of one, its loop looks alike until it ends.
 
 Thresholds
@@ -99,6 +101,12 @@ VALIDATES_SECONDS = 30.0
 """How long such a loop is waited for when watching begins: it may be in the middle of a validation,
 and its usual work comes after it."""
 
+POLLS_SHARE = 0.3
+"""Idle share up to which polls of a moment show no gaps: the driver's mean over a sixth of a second
+finds 30% of it idle where it meets a gap of a twentieth in each step."""
+POLLS_SECONDS = 0.6
+"""Time between polls from which steps may be as long."""
+
 ELSEWHERE = ("waiting_for_data", "loading_data", "saving", "evaluating", "copying_to_device")
 
 
@@ -117,7 +125,7 @@ def check(window: Window) -> Verdict:
         return Clear(f"the main thread uses only {main:.0f}% of a core")
     if found.idles_at_length:
         return Clear("the GPUs sit idle at length now and then, not a little all the time")
-    return _by_loader(found) or _firing(window, found, main, process)
+    return _by_loader(found) or _by_polls(found) or _firing(window, found, main, process)
 
 
 def _process_percent(job: JobFacts) -> float | None:
@@ -164,6 +172,21 @@ def _by_loader(found: Underfed) -> Clear | Unknown | None:
     if workers is not None and (loaders.in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:
         return Clear("the loader workers wait for the disk")
     return _by_copies(found)
+
+
+def _by_polls(found: Underfed) -> Unknown | None:
+    """Objection that the gaps were seen in polls only: where steps take about as long as the time
+    between polls, these see the same moment of each, and any share of it may be idle."""
+    if found.job.stacks or found.idle_share >= POLLS_SHARE:
+        return None
+    coarse = [
+        gpu.busy.sample_seconds
+        for gpu in found.gpus
+        if gpu.busy and gpu.busy_polled_evenly and not gpu.busy.is_swinging
+    ]
+    if len(coarse) < len(found.gpus) or max(coarse) < POLLS_SECONDS:
+        return None
+    return Unknown((f"GPU samples finer than {max(coarse):.1g} s",))
 
 
 def _by_copies(found: Underfed) -> Clear | None:

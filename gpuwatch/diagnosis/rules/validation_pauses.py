@@ -3,7 +3,8 @@
 What it checks
     Pauses of a steadily busy GPU (it idles, or works less than before), at least two, in which
     little was written or sent, and something was computed: by the GPU, the main thread or a
-    worker. Where the GPU rests in them and no loader worker ends or begins: three, in a rhythm.
+    worker. Where the GPU rests in them and no loader worker ends or begins: three, in a rhythm, of
+    a job that loads data.
 
 Why it matters
     This is information: the idle time is explained, and it is not a starved loader. What can be
@@ -17,8 +18,10 @@ Evidence needed
 When it is wrong
     A save through a daemon of the storage can look the same, and so can a queue of jobs (the trials
     of a sweep), which pauses in a rhythm: where nothing but that shows, pauses in which GPU memory
-    was freed, or that take 30% of the time, are left open. Long waits for a loader whose workers
-    are at their limit, or of which a single one makes a slow batch, are not counted.
+    was freed, or that take 30% of the time, or of a program without loader workers (it may make
+    pictures, or play games), are left open. Those in which compilers ran are recompiles. Long
+    waits for a loader whose workers are at their limit, or of which a single one makes a slow
+    batch, are not counted.
 
 What to do
     Nothing, if the share is what you expect. Otherwise, where workers were seen to end and begin:
@@ -35,7 +38,7 @@ Sources
 
 from collections.abc import Callable, Sequence
 
-from gpuwatch.diagnosis.finding import Pause
+from gpuwatch.diagnosis.finding import SAVE_BYTES, Pause
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import pauses, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
@@ -71,11 +74,15 @@ ADVISED_SHARE = 0.05  # of the time
 def check(window: Window) -> Verdict:
     if window.job is None and not window.pauses:
         return Unknown(NO_JOB)
-    quiet = [pause for pause in pauses.real_pauses(window) if not pauses.is_save(pause)]
+    quiet = [
+        pause
+        for pause in pauses.real_pauses(window)
+        if not pause.is_save and not (pause.compiled and pause.phase is None)
+    ]
     reported = any(pause.phase == "validation" for pause in quiet)
     if not quiet:
         many = len(window.pauses) >= LEAST_PAUSES
-        explained = "saves, or workers at their limit, explain the pauses"
+        explained = "saves, compilers, or workers at their limit, explain the pauses"
         return Clear(explained if many else "there was no pause without writes")
     if len(quiet) < LEAST_PAUSES and not reported:
         return Clear("one pause is no pattern")
@@ -96,7 +103,27 @@ def _may_be_rest(window: Window, quiet: Sequence[Pause]) -> bool:
     """Check whether pauses that nothing shows to be validations may as well be a lack of work: they
     have no rhythm, or nothing of the job worked in most of them, or they speak against it."""
     silent = 2 * sum(map(pauses.is_silent, quiet)) > len(quiet)
-    return pauses.rhythm(quiet) is None or silent or pauses.against_saving(window) is not None
+    unlike = pauses.rhythm(quiet) is None or silent or not _has_loader(window)
+    return unlike or pauses.against_saving(window) is not None
+
+
+def _has_loader(window: Window) -> bool:
+    """Check whether the job is seen to load data, or may: a program that makes pictures, or plays
+    games, pauses as well."""
+    job = window.job
+    return job is None or not job.ranks or any(rank.loader_workers != 0 for rank in job.ranks)
+
+
+def _what(quiet: Sequence[Pause], *, told: bool, guessed: bool) -> str:
+    """Return what the pauses are, as far as anything shows it."""
+    if told:
+        return "validation"
+    if guessed:
+        return "validation, or metrics and logging"
+    restarts = _mostly(quiet, lambda pause: pause.workers_changed)
+    if restarts:
+        return "ends of epochs, at which the workers restart"
+    return "validation, or other work on the GPU"
 
 
 def _firing(
@@ -120,7 +147,7 @@ def _firing(
         Evidence("longest pause", round(longest, 1), "s",
                  says="the GPU had less work" if window.gpus else "no training step ran"),
         Evidence("written in a pause", round(max(pause.wrote_bytes or 0.0 for pause in quiet)),
-                 "bytes", pauses.SAVE_BYTES, "too little for a checkpoint"),
+                 "bytes", SAVE_BYTES, "too little for a checkpoint"),
         Evidence("time lost", words.percent_of(lost), "%", says="of the time watched"),
         words.measured("stacks in an evaluation", evaluating, "%",
                        says="of the main thread's samples were in an evaluation",
@@ -128,7 +155,7 @@ def _firing(
     ]  # fmt: skip
     return Firing(
         summary=f"{pauses.who_paused(window)} paused {times}, up to {words.lasting(longest)}, "
-        f"without writing: {'validation' if reported else 'validation or ends of epochs'} "
+        f"without writing: {_what(quiet, told=reported or bool(evaluating), guessed=guessed)} "
         f"({words.in_percent(lost)} of the time)",
         evidence=evidence,
         advice=advice if lost >= ADVISED_SHARE else (),

@@ -23,6 +23,11 @@ WORK_BEFORE_SECONDS = 10.0
 """Work since the pause before: without it, idling is the usual state."""
 WORK_SHARE = 0.2
 """Busy share of that work."""
+BRIEF_SECONDS = 1.5
+"""Shortest idling that is worth a look at what the job did in it."""
+BRIEF_WORK_SHARE = 0.5
+"""Busy share of the work before it."""
+BRIEF_MAX = 40
 KEEP_SECONDS = 900.0
 PAUSES_MAX = 200
 RUNS_REMEMBERED = 200
@@ -73,12 +78,16 @@ class PauseWatch:
 
     __slots__ = (
         "_begin", "_busy", "_busy_seconds", "_cell", "_dip", "_dipped_until", "_idle_area",
-        "_least", "_level", "_levels", "_since_level", "_state", "_usual", "_work", "found",
+        "_least", "_level", "_levels", "_since_level", "_state", "_usual", "_work", "brief",
+        "found",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.found: deque[Stretch] = deque(maxlen=PAUSES_MAX)
         """Pauses that are over, by their end."""
+        self.brief: deque[Stretch] = deque(maxlen=BRIEF_MAX)
+        """Idling that is too short for a pause, or too soon after another: what the job did in it
+        must tell."""
         self._usual, self._levels = array("f"), array("f")
         """Lengths of its idle runs, and how busy the last cells were."""
         self._level = -math.inf
@@ -147,8 +156,9 @@ class PauseWatch:
         return Stretch(dip[0], dip[3], dip[1] / dip[2])
 
     def forget_before(self, at: float) -> None:
-        while self.found and self.found[0].end < at:
-            self.found.popleft()
+        for stretches in (self.found, self.brief):
+            while stretches and stretches[0].end < at:
+                stretches.popleft()
 
     def _end_idling(self, at: float) -> None:
         seconds = at - self._begin
@@ -156,6 +166,8 @@ class PauseWatch:
             self.found.append(Stretch(self._begin, at, self._idle_area / seconds))
             self._work = self._busy_seconds = 0.0
             return
+        if seconds >= BRIEF_SECONDS and self._busy_seconds >= BRIEF_WORK_SHARE * self._work:
+            self.brief.append(Stretch(self._begin, at, self._idle_area / seconds))
         self._usual.append(seconds)
         del self._usual[:-RUNS_REMEMBERED]
         self._work += seconds

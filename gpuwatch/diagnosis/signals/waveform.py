@@ -310,6 +310,17 @@ class Waveform:
         return self.low_percent <= 15.0 and self.high_percent >= 70.0
 
     @property
+    def swing_seconds(self) -> float | None:
+        """Mean time from one burst of work to the next, in a rhythm or not, where it goes all the
+        way down and up; ``None``: it does not."""
+        if not self.reaches_both_ends:
+            return None
+        if self.period_seconds is not None:
+            return self.period_seconds
+        idle, busy = self.idle.mean_seconds, self.busy.mean_seconds
+        return None if idle is None or busy is None else idle + busy
+
+    @property
     def is_swinging(self) -> bool:
         """Check whether it goes all the way down and up again, in runs that samples can show."""
         return self.idle.count >= 3 and self.reaches_both_ends

@@ -85,7 +85,9 @@ _MULTIPROCESSING = (
     ("multiprocessing.semaphore_tracker import", "resource tracker"),
     ("loky.backend.resource_tracker import", "resource tracker"),
 )
-_COMPILERS = words("ptxas cicc nvcc nvlink hipcc cc1 cc1plus gcc g++ clang clang++ ld ninja")
+_COMPILERS = words(
+    "ptxas ptxas-blackwell cicc nvcc nvlink hipcc cc1 cc1plus gcc g++ clang clang++ ld ninja"
+)
 _HELPERS = (
     ("torch_shm_manager", "torch_shm_manager, which cleans up shared memory"),
     ("_inductor/compile_worker", "a compile worker of torch.compile"),

@@ -17,6 +17,7 @@ from gpuwatch.core.registry import MAIN
 from gpuwatch.core.store import Stat
 from gpuwatch.diagnosis.finding import Diagnosis, Unchecked
 from gpuwatch.diagnosis.ledger import Ledger, Page
+from gpuwatch.diagnosis.verdict import UNUSED_BYTES
 from gpuwatch.jobs.identity.runs import essence
 from gpuwatch.outputs.report.model import (
     GpuUsage,
@@ -306,6 +307,7 @@ def gpu_usage(gpu: GpuStatistics, until: float) -> GpuUsage:
         oscillating_seconds=rhythm.oscillating_seconds if shaped else None,
         period_seconds=rhythm.period_seconds,
         cycles=rhythm.cycles if shaped else None,
+        swing_seconds=rhythm.swings.mean,
         other_tenant_seconds=sums.tenant_seconds,
         other_tenants_peak=sums.tenants_peak,
         other_users=tuple(sums.users[: statistics.USERS_KEPT]),
@@ -318,13 +320,22 @@ def _spans(gpu: GpuStatistics, until: float) -> list[Span]:
     """Return the spans of its work and rest, one after another, up to ``until``."""
     memory = gpu.readings.profiles.get("memory_used_bytes")
     buckets = () if memory is None else memory.cells()
-    held = {begin: stat.mean or 0.0 for begin, _, stat in buckets}
+    held = {begin: _share_above(stat, UNUSED_BYTES) for begin, _, stat in buckets}
     return spans(
         [
             Cell(begin, min(end, until), stat.seconds, stat.total / 100.0, held.get(begin, 0.0))
             for begin, end, stat in gpu.busy_profile.cells()
         ]
     )
+
+
+def _share_above(stat: Stat, least: float) -> float:
+    """Return the share of the time (0 to 1) in which a reading was at least so high, where it had
+    one of two values: its lowest, or its highest."""
+    low, mean, high = stat.low or 0.0, stat.mean or 0.0, stat.high or 0.0
+    if low >= least or high < least:
+        return float(low >= least)
+    return (mean - low) / (high - low)
 
 
 def _usage(sums: statistics.UsageSums) -> dict[str, Any]:

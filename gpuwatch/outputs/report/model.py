@@ -146,6 +146,9 @@ class GpuUsage(Part, frozen=True):
     """Median time from one busy run to the next; null: there was no rhythm."""
     cycles: Amount | None = None
     """Busy runs in the time in which there was a period."""
+    swing_seconds: Amount | None = None
+    """Mean time from one burst of work to the next, in a rhythm or not; null: it did not go all the
+    way down and up."""
     sm_clock_mean_mhz: Amount | None = None
     sm_clock_peak_mhz: Amount | None = None
     memory_clock_mean_mhz: Amount | None = None

@@ -25,9 +25,12 @@ from gpuwatch.diagnosis.sentence import filled
 from gpuwatch.diagnosis.verdict import (
     EARLY_SECONDS,
     FED_PERCENT,
+    PAUSE_COSTS,
     PAUSES_COST,
-    UNUSED_BYTES,
+    how_it_swings,
     how_paused,
+    is_of_start,
+    needs_time,
 )
 from gpuwatch.outputs.report.model import (
     FindingUse,
@@ -71,7 +74,7 @@ class Cell(NamedTuple):
     busy: float
     """Busy seconds of those."""
     held: float = 0.0
-    """Bytes of the card's memory in use; 0: not read."""
+    """Share of it (0 to 1) in which memory was held; 0: not read."""
 
 
 @dataclass(slots=True)
@@ -124,8 +127,7 @@ class _Piece(NamedTuple):
 
     def span(self, kind: str) -> Span:
         seconds, first, last = self.seconds, self.cells[0], self.cells[-1]
-        holding = [cell for cell in self.cells if cell.held >= UNUSED_BYTES]
-        held = sum([max(0.0, cell.seconds - cell.busy) for cell in holding])
+        held = sum([max(0.0, cell.seconds - cell.busy) * cell.held for cell in self.cells])
         return Span(kind, first.begin, last.end, seconds, self.level * seconds, held)
 
 
@@ -331,8 +333,24 @@ class JudgedPhases:
                 span.pauses = _within(ledger.pauses(uuid), span)
         for use in self.findings:
             self._allot(use)
-        for own in spans.values():
+        for uuid, own in spans.items():
+            self._start(uuid, own)
             _explain(own, processes=processes)
+
+    def _start(self, gpu: GpuKey, spans: Sequence[Span]) -> None:
+        """Name the time in which the job was seen to start, and did not work steadily yet, as
+        start-up, where it came to work."""
+        end = spans[-1].end if spans else 0.0
+        for one in self._ledger.undecided(gpu):
+            if not is_of_start(one.says) or one.end_unix_seconds > end - EARLY_SECONDS:
+                continue
+            for span in spans:
+                begin = max(one.begin_unix_seconds, span.begin)
+                inside = max(0.0, min(one.end_unix_seconds, span.end) - begin)
+                # Pauses are those of steady work.
+                paused = sum([pause.seconds * idle_part(pause) for pause in span.pauses])
+                left = max(0.0, span.left - paused)
+                span.lose(START, left * inside / max(1e-9, span.end - span.begin))
 
     def _at_rest(self, use: FindingUse) -> FindingUse | None:
         """Cut a finding about a rest to its last stretch, and drop it where a stretch that work
@@ -400,13 +418,14 @@ class JudgedPhases:
     def _open(self, gpu: GpuUsage) -> Iterable[tuple[str, str, Sequence[Span], float]]:
         asked, spans = self._ledger.undecided_seconds(gpu.uuid), self._spans[gpu.uuid]
         watched = gpu.watched_seconds or 0.0
-        longest = sorted(asked, key=lambda says: -asked[says])
+        # What was open because it was early was asked again later.
+        longest = sorted(asked, key=lambda says: (needs_time(says), -asked[says]))
         pauses = [says for says in longest if PAUSED in says][:1]
         cause = [says for says in longest if PAUSED not in says][:1]
         steady = [span for span in spans if span.kind == "steady"]
         seconds = sum([span.seconds for span in steady])
-        if sum([len(span.pauses) for span in steady]) > 1:
-            yield from _lost(PAUSES, pauses, steady, PAUSES_COST * seconds)
+        many = sum([len(span.pauses) for span in steady]) > 1
+        yield from _lost(PAUSES, pauses, steady, (PAUSES_COST if many else PAUSE_COSTS) * seconds)
         yield from _lost(HELD, [_HELD], spans, HELD_SHARE * watched)
         unknown = list(_lost(UNKNOWN, cause, steady, NOTABLE_SHARE * seconds))
         yield from unknown
@@ -497,6 +516,7 @@ def _question(about: str, says: str, of: Sequence[_Open]) -> OpenQuestion:
         are="was" if len(names) == 1 else "were",
         share=f"{busy:.0f}%",
         paused=how_paused(pauses, lost / max(seconds, 1e-9)),
+        swing=how_it_swings([gpu.swing_seconds for gpu, _, _ in of]),
     )
     gpus = tuple([gpu.uuid for gpu, _, _ in of])
     # A rest is not all spent with memory held.

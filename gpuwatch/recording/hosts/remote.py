@@ -11,6 +11,8 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -19,10 +21,20 @@ from dataclasses import replace
 from typing import IO, cast
 
 from gpuwatch.core.background import DaemonWorker
+from gpuwatch.core.codec import CodecError, Decoder, Header
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import REPLACEMENT, bug_place, clean
-from gpuwatch.recording.file import RECORDING, OpenedLog, open_any
-from gpuwatch.recording.hosts.names import HostNameError, host_names
+from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.recording.file import LINE_LENGTH, RECORDING, OpenedLog, open_any
+from gpuwatch.recording.hosts.brief import (
+    BEGINS_WITH,
+    Brief,
+    brief_of,
+    decode,
+    upgrade_note,
+    version_in,
+)
+from gpuwatch.recording.hosts.names import HostNameError, host_names, install_command
 from gpuwatch.recording.replay import KeptTape, share
 from gpuwatch.sources.logs.source import LogOptions
 from gpuwatch.sources.logs.text import LogError, LogStats, TextLines
@@ -48,9 +60,16 @@ _LATE_INTERVALS = 3.0
 _CHUNK_SECONDS = 10.0
 """Seconds in a chunk: a minute of a large machine is some 25 MiB unpacked."""
 _GREETING_BYTES = 1 << 20
+NO_START = "gpuwatch does not start there"
 NEITHER = "neither gpuwatch nor nvidia-smi was found there"
 _BEGINS = "gpuwatch-begins"
 """Line before the answer: what a host's shell prints ahead of it is none."""
+_MISSING_CODE, _SSH_FAILED_CODE = 113, 255
+"""Exit codes: of a command on a host that has no gpuwatch (it has no such code itself), of ssh."""
+_INSTEAD = "gpuwatch-instead"
+"""Line before what nvidia-smi prints."""
+_BROKEN = "gpuwatch-broken"
+"""Line on standard error after what a gpuwatch said that could not start."""
 _ANSWER_SECONDS = 60.0
 """Time to wait for the first snapshot: a driver that wakes up takes several seconds."""
 _CLOCK_SET_SECONDS = 60.0
@@ -60,14 +79,21 @@ behind."""
 
 
 def remote_command(interval_seconds: float, gpuwatch: str = "gpuwatch") -> str:
-    """Return the command for the shell of another host; ``gpuwatch``: how it is called there."""
+    """Return the command for the shell of another host; ``gpuwatch``: how it is called there.
+
+    An older gpuwatch, which refuses --brief, streams whole snapshots. Where Python does not get as
+    far as gpuwatch (its exit codes are never these), nvidia-smi is read as if there were none.
+    """
     loop = f"-lms {interval_seconds * 1000:.0f}"
     query = f"nvidia-smi --query-gpu={','.join(_FIELDS)} --format=csv {loop}"
     stream = f"{gpuwatch} stream --interval {interval_seconds:g}s"
     there = "command -v {} >/dev/null 2>&1".format
     return _in_sh(
-        f"echo {_BEGINS}; echo {_BEGINS} >&2; if {there(gpuwatch)}; then exec {stream}; fi; "
-        f"if {there('nvidia-smi')}; then exec {query}; fi; echo {NEITHER} >&2; exit 127"
+        f"echo {_BEGINS}; echo {_BEGINS} >&2; code=0; "
+        f"if {there(gpuwatch)}; then {stream} --brief; code=$?; case $code in "
+        f"2) exec {stream};; 1|126|127) echo {_BROKEN} >&2;; *) exit $code;; esac; fi; "
+        f"if {there('nvidia-smi')}; then echo {_INSTEAD}; exec {query}; fi; "
+        f"if [ $code = 0 ]; then echo {NEITHER} >&2; fi; exit 127"
     )
 
 
@@ -79,8 +105,9 @@ def _in_sh(script: str) -> str:
 
 def run_there(hosts: Sequence[str], arguments: Sequence[str], gpuwatch: str = "gpuwatch") -> int:
     """Run ``gpuwatch ARGUMENTS`` on each of ``hosts``, one after the other, with this program's
-    terminal; its input is for an argument that is ``-``. Gives the highest exit code, 255 where
-    ssh fails. Raises ``HostNameError``."""
+    terminal; its input is for an argument that is ``-``. Where a host cannot be reached, or has no
+    gpuwatch that starts, a sentence with its name is on standard error. Gives the highest exit
+    code, 255 where ssh fails. Raises ``HostNameError``."""
     names = host_names(hosts, None, None)
     if len(names) > 1 and arguments[0] in ("stream", "record"):
         raise HostNameError(f"{arguments[0]} takes one --host: it goes on until it is stopped.")
@@ -92,14 +119,34 @@ def run_there(hosts: Sequence[str], arguments: Sequence[str], gpuwatch: str = "g
         # Its input ends with this program or with ssh: what would go on for ever is stopped then.
         given = os.pipe()[0]
         run = f"exec 3<&0; {{ cat <&3; kill $$; }} >/dev/null 2>&1 & {run} </dev/null 3<&-"
+    there = f"command -v {gpuwatch} >/dev/null 2>&1"
+    run = f"{there} || exit {_MISSING_CODE}; {run}"
     codes = []
-    try:
-        for name in names:
-            ended = subprocess.run([*ssh, "--", name, _in_sh(run)], check=False, stdin=given)
-            codes.append(abs(ended.returncode))
-    except OSError as error:
-        raise HostNameError(f"ssh cannot be run: {error.strerror}.") from None
+    for name in names:
+        # What ssh itself says, apart from what the command says.
+        with tempfile.NamedTemporaryFile(prefix="gpuwatch-") as log:
+            command = [*ssh, "-E", log.name, "--", name, _in_sh(run)]
+            try:
+                code = abs(subprocess.run(command, check=False, stdin=given).returncode)
+            except OSError as error:
+                raise HostNameError(f"ssh cannot be run: {error.strerror}.") from None
+            said = _lines(log.read(_SAID_BYTES).decode(errors="replace"))
+        if why := _why_not_run(name, code, said):
+            print(f"gpuwatch: {name}: {why.rstrip('.')}.", file=sys.stderr)
+        codes.append(127 if code == _MISSING_CODE else code)
     return max(codes)
+
+
+def _why_not_run(name: str, code: int, said: Sequence[str]) -> str | None:
+    """Return why a command did not run on a host, as a sentence, if it did not."""
+    if code == _MISSING_CODE:
+        return f"there is no gpuwatch there. To install it: {install_command(name)}"
+    if code in (126, 127):
+        how = install_command(name)
+        return f"{NO_START}: its Python is missing. To install it anew: {how}"
+    if code != _SSH_FAILED_CODE:
+        return None
+    return ssh_failure(name, said) if said else f"ssh failed (exit code {code})"
 
 
 class _ClockSetError(Exception):
@@ -124,6 +171,7 @@ class RemoteTape:
         self.latest: Snapshot | None = None
         self.trouble: str | None = None
         """Why nothing comes in now, as a clause; ``None`` while something does, or before."""
+        self._made: tuple[Snapshot, Diagnosis | None, Brief] | None = None
         self._closed = threading.Event()
         self._stream: Generator[Snapshot, None, None] | None = None
 
@@ -133,6 +181,22 @@ class RemoteTape:
         worker = DaemonWorker("gpuwatch-incoming")
         worker.submit(self._open)
         worker.stop()
+
+    @property
+    def brief(self) -> Brief | None:
+        """What was found by the latest snapshot, and how it is."""
+        latest, found = self.latest, None if self.tape is None else self.tape.diagnosis
+        made = self._made
+        if latest is None:
+            return None
+        if made is None or made[0] is not latest or made[1] is not found:
+            made = self._made = latest, found, brief_of(latest, found)
+        return made[2]
+
+    @property
+    def why_gpu_only(self) -> str:
+        """Why nvidia-smi is read there, as a clause."""
+        return ""
 
     @property
     def age_seconds(self) -> float | None:
@@ -195,18 +259,78 @@ class RemoteTape:
 
 
 class RemoteHost(RemoteTape):
-    """A host over ssh; ``command`` reads it, as in ``(*SSH, "--", name, remote_command(1.0))``."""
+    """A host over ssh; ``command`` reads it, as in ``(*SSH, "--", name, remote_command(1.0))``.
+
+    It sends what it finds in brief lines. Whole snapshots come in, and there is a tape of them,
+    only while somebody reads it in full; of an older gpuwatch and of nvidia-smi always.
+    """
 
     def __init__(self, name: str, command: Sequence[str], interval_seconds: float) -> None:
         super().__init__(name, interval_seconds)
         self.clock_ahead_seconds: float | None = None
-        """Least seconds that its clock is ahead of ours, by the quickest snapshot of this
-        connection; it can be ahead by the time more that this one took."""
+        """Least seconds that its clock is ahead of ours, by the quickest line of this connection;
+        it can be ahead by the time more that this one took."""
+        self.version: str | None = None
+        """Version of gpuwatch there."""
         self._command = command
         self._arrived_at: float | None = None
         self._arrived_unix_seconds = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._said = b""
+        self._received: Brief | None = None
+        """The latest brief line; ``None`` where it sends none."""
+        self._sends_briefs = False
+        """Whether it does in this connection, and so can be asked."""
+        self._before: Snapshot | None = None
+        """The snapshot that came in last, however old."""
+        self._readers: dict[object, bool] = {}
+        """Who reads it in full, and whether from ten minutes ago on."""
+        self._asking = threading.Lock()
+
+    @property
+    def brief(self) -> Brief | None:
+        return self._received or super().brief
+
+    @property
+    def why_gpu_only(self) -> str:
+        said, broken, _ = self._spoken().partition(_BROKEN)
+        if not broken:
+            return "no gpuwatch there"
+        lines = _lines(said)
+        return f"{NO_START}: {lines[-1]}" if lines else NO_START
+
+    def read_in_full(self, reader: object, *, from_past: bool = False) -> None:
+        """Have whole snapshots come in until ``read_in_brief`` was called for each ``reader``.
+        ``from_past``: with those of the last ten minutes, as far as they are not on the tape."""
+        with self._asking:
+            first = not self._readers
+            self._readers.setdefault(reader, from_past)
+            if first and self._sends_briefs:
+                self._ask_in_full()
+
+    def read_in_brief(self, reader: object) -> None:
+        with self._asking:
+            if self._readers.pop(reader, None) is None or self._readers:
+                return
+            if self._sends_briefs:
+                self._ask("brief")
+                # What came in last grows old from now on.
+                self.latest = None
+
+    def _ask_in_full(self) -> None:
+        assert self._received is not None
+        since = self._received.taken_at_unix_seconds
+        if any(self._readers.values()):
+            since = 0.0 if self._before is None else self._before.taken_at_unix_seconds
+        self._ask(f"full {since:.6f}")
+
+    def _ask(self, what: str) -> None:
+        process = self._process
+        if process is not None and process.stdin is not None:
+            # A connection that is lost is asked again once it is back.
+            with suppress(OSError, ValueError):
+                process.stdin.write(f"{what}\n".encode())
+                process.stdin.flush()
 
     @property
     def age_seconds(self) -> float | None:
@@ -253,7 +377,7 @@ class RemoteHost(RemoteTape):
             pause = min(2 * pause, _PAUSE_MOST_SECONDS)
 
     def _connection(self) -> Iterator[Snapshot]:
-        self._said, why, begins, answered = b"", "the connection was closed", b"", False
+        self._said, why, answered = b"", "the connection was closed", False
         with ExitStack() as first:
             first.enter_context(_CONNECTING)
             if self._closed.is_set():
@@ -261,7 +385,7 @@ class RemoteHost(RemoteTape):
             try:
                 process = subprocess.Popen(
                     self._command,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     # Ctrl-C in this terminal is not for it.
@@ -280,16 +404,16 @@ class RemoteHost(RemoteTape):
             silent.start()
             try:
                 if not self._closed.is_set() and self._passed_greeting(stream):
-                    begins = stream.peek(1)
-                if begins:
-                    for snapshot in self._logged(stream):
+                    for one in self._answer(stream):
                         answered = True
                         first.close()
                         silent.cancel()
-                        yield self._taken(snapshot)
+                        if isinstance(one, Brief):
+                            self._take_brief(one)
+                        elif (taken := self._taken(one)) is not None:
+                            yield taken
             except LogError as error:
-                shown = clean(begins.decode(errors="replace").strip().split("\n")[0], 200)
-                why = str(error) if shown.startswith("{") or REPLACEMENT in shown else shown
+                why = str(error)
             finally:
                 if silent.finished.is_set() and not answered:
                     why = f"nothing that can be read came in {_ANSWER_SECONDS:.0f} s"
@@ -300,10 +424,20 @@ class RemoteHost(RemoteTape):
                 self._end()
                 code = process.wait()
                 stream.close()
+                with suppress(OSError):
+                    cast("IO[bytes]", process.stdin).close()
                 listening.wait(_END_SECONDS)
-                said = self._said.decode(errors="replace").rpartition(_BEGINS)[2].splitlines()
-                said = [line for line in said if line.strip() and not line.startswith("Warning:")]
-                self.trouble = clean(said[-1], 200) if said and code > 0 else why
+                self._sends_briefs = False
+                said = _lines(self._spoken().rpartition(_BROKEN)[2])
+                if said and code > 0:
+                    why = ssh_failure(self.name, said)
+                elif _BROKEN in self._spoken() and not answered:
+                    why = self.why_gpu_only
+                self.trouble = why
+
+    def _spoken(self) -> str:
+        """Return what the host said on standard error since it began to answer."""
+        return self._said.decode(errors="replace").rpartition(_BEGINS)[2]
 
     def _passed_greeting(self, stream: io.BufferedReader) -> bool:
         """Read what the shell there prints by itself, and return whether the answer follows."""
@@ -314,10 +448,48 @@ class RemoteHost(RemoteTape):
             greeting += len(line)
         return False
 
-    def _logged(self, stream: io.BufferedReader) -> Iterator[Snapshot]:
-        log = open_any(self.name, LogOptions(interval_seconds=self.interval_seconds), stream=stream)
-        self.gpu_only, self.clock_ahead_seconds = log.kind != RECORDING, None
-        yield from log.snapshots
+    def _answer(self, stream: io.BufferedReader) -> Iterator[Brief | Snapshot]:
+        """Yield what comes in. Which program there prints it, the command says, not what it looks
+        like: a line that is none of its own is passed over. Raises ``LogError`` where nothing could
+        be read."""
+        decoder, trouble, answered = Decoder(), None, False
+        self.gpu_only, self.clock_ahead_seconds, self.version = False, None, None
+        while line := stream.readline(LINE_LENGTH):
+            if not line.endswith(b"\n"):
+                if len(line) >= LINE_LENGTH:
+                    raise LogError("a line of it does not end")
+                break
+            text = line.strip(b" \t\r\n\0").decode(errors="replace")
+            if text == _INSTEAD:
+                yield from self._printed_by_nvidia_smi(stream)
+                return
+            if not text:
+                continue
+            try:
+                one = decode(text) if text.startswith(BEGINS_WITH) else decoder.decode(text)
+            except CodecError as error:
+                shown = str(error) if text.startswith("{") else clean(text, 200)
+                trouble = trouble or upgrade_note(version_in(text)) or shown
+                continue
+            if isinstance(one, Header):
+                self.version = one.gpuwatch or "older"
+            elif one is not None:
+                answered = True
+                yield one
+        if trouble is not None and not answered:
+            raise LogError(trouble)
+
+    def _printed_by_nvidia_smi(self, stream: io.BufferedReader) -> Iterator[Snapshot]:
+        self.gpu_only = True
+        begins = stream.peek(1)
+        try:
+            log = open_any(
+                self.name, LogOptions(interval_seconds=self.interval_seconds), stream=stream
+            )
+            yield from log.snapshots
+        except LogError as error:
+            shown = clean(begins.decode(errors="replace").strip().split("\n")[0], 200)
+            raise LogError(str(error) if REPLACEMENT in shown or not shown else shown) from None
 
     def _listen(self, stderr: IO[bytes] | None) -> None:
         """Keep the end of what ssh and the machine say: a full pipe would hold them up."""
@@ -326,8 +498,20 @@ class RemoteHost(RemoteTape):
             while said := os.read(stderr.fileno(), _SAID_BYTES):
                 self._said = (self._said + said)[-_SAID_BYTES:]
 
-    def _taken(self, snapshot: Snapshot) -> Snapshot:
-        now, before = time.time(), self.latest
+    def _take_brief(self, brief: Brief) -> None:
+        ahead, known = brief.taken_at_unix_seconds - time.time(), self.clock_ahead_seconds
+        was_set = known is not None and abs(ahead - known) > _CLOCK_SET_SECONDS
+        self.clock_ahead_seconds = ahead if known is None or was_set else max(ahead, known)
+        self.version = brief.gpuwatch
+        with self._asking:
+            first, self._received, self._sends_briefs = not self._sends_briefs, brief, True
+            if first and self._readers:
+                self._ask_in_full()
+        self._arrived_at, self.trouble = time.monotonic(), None
+
+    def _taken(self, snapshot: Snapshot) -> Snapshot | None:
+        """Take a snapshot; ``None`` for one that was there before."""
+        now, before = time.time(), self._before
         if before is not None:
             moved = snapshot.taken_at_unix_seconds - before.taken_at_unix_seconds
             passed = now - self._arrived_unix_seconds
@@ -335,19 +519,46 @@ class RemoteHost(RemoteTape):
             own = snapshot.monotonic_seconds - before.monotonic_seconds
             least = min(abs(moved - passed), abs(moved - own))
             if not self.gpu_only and least > _CLOCK_SET_SECONDS:
-                self.latest = None
+                self.latest = self._before = None
                 raise _ClockSetError
+            if self._sends_briefs and moved <= 0.0 and own <= 0.0:
+                return None
         if self.gpu_only:
             host = replace(snapshot.host, name=self.name)
             snapshot = replace(
                 snapshot, host=host, taken_at_unix_seconds=now, monotonic_seconds=now
             )
-        else:
+        elif not self._sends_briefs:
+            # A brief line comes at once, what was read before it does not.
             ahead = snapshot.taken_at_unix_seconds - now
             known = self.clock_ahead_seconds
             self.clock_ahead_seconds = ahead if known is None else max(ahead, known)
         if before is not None:
             snapshot = share(snapshot, before)
-        self._arrived_unix_seconds = now
-        self._arrived_at, self.trouble, self.latest = time.monotonic(), None, snapshot
+        self._before, self._arrived_unix_seconds = snapshot, now
+        self._arrived_at, self.trouble = time.monotonic(), None
+        if not self._sends_briefs:
+            self._received = None
+        if not self._sends_briefs or self._readers:
+            self.latest = snapshot
         return snapshot
+
+
+def _lines(said: str) -> list[str]:
+    found = [line for line in said.splitlines() if line.strip() and not line.startswith("Warning:")]
+    return [clean(line.strip(), 200) for line in found]
+
+
+def ssh_failure(name: str, said: Sequence[str]) -> str:
+    """Return why a host cannot be reached, as a clause, by the lines that ssh, or the host, said;
+    there is one at least."""
+    last = said[-1]
+    if last.startswith("Host key verification failed"):
+        known = "in ~/.ssh/known_hosts"
+        if any("HOST IDENTIFICATION HAS CHANGED" in line for line in said):
+            return (
+                f"its host key is not the one {known}: it was installed anew, or another machine "
+                f"answers in its place (if it is right: ssh-keygen -R {shlex.quote(name)})"
+            )
+        return f"its host key is not {known}: run 'ssh {shlex.quote(name)}' once and accept it"
+    return last

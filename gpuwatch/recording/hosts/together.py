@@ -31,12 +31,11 @@ from gpuwatch.core.model import (
 )
 from gpuwatch.core.text import SentenceError
 from gpuwatch.jobs.identity.job_filter import only_job
+from gpuwatch.recording.hosts.brief import JobBrief, JobKey, are_one, key_of, known_ranks
 from gpuwatch.recording.hosts.remote import RemoteHost, RemoteTape
 
 # --- snapshots of several machines as one -----------------------------------------------------
 
-JobKey = tuple[str, int]
-"""Text that all parts of a job have in common, and its number of ranks."""
 Of = TypeVar("Of", bound=Identified)
 
 _NAME_LENGTH = 200
@@ -60,23 +59,6 @@ class Machine(NamedTuple):
     fresh: bool = True
     """Whether the readings are of this moment; if not, they are left out."""
     clock_error_seconds: float = 0.0
-
-
-def key_of(job: Job) -> JobKey | None:
-    """Return the key of a job that has ranks on other machines too: where its ranks met, else its
-    Slurm job, else whose command it is; ``None`` for any other job."""
-    world = job.world_size
-    if world is None or world <= len(job.ranks):
-        return None
-    return job.rendezvous or job.slurm_job or f"{job.user}: {job.command}", world
-
-
-def are_one(parts: Sequence[tuple[int, Job]]) -> bool:
-    """Check whether what may be parts of a job, by the number of their machine, are one job's: on
-    several machines, and no rank twice."""
-    ranks = [one.rank for _, job in parts for one in job.ranks if one.rank is not None]
-    machines = {number for number, _ in parts}
-    return 1 < len(machines) == len(parts) and len(set(ranks)) == len(ranks)
 
 
 def together(
@@ -109,7 +91,7 @@ def together(
     found = [
         one
         for parts in jobs.values()
-        for one in ([_joined(parts)] if are_one(parts) else [job for _, job in parts])
+        for one in ([_joined(parts)] if _are_one(parts) else [job for _, job in parts])
     ]
     return Snapshot(
         sequence=sequence,
@@ -159,6 +141,10 @@ def merged(recordings: Sequence[Iterable[Snapshot]]) -> Iterator[Snapshot]:
         if snapshot is not None:
             latest[number] = snapshot
             fresh.add(number)
+
+
+def _are_one(parts: Sequence[tuple[int, Job]]) -> bool:
+    return are_one([(number, known_ranks(job)) for number, job in parts])
 
 
 def _reading(gpu: Gpu, machine: Machine) -> GpuReading:
@@ -251,20 +237,23 @@ class Part(NamedTuple):
     job: Job
 
 
-def shared_jobs(hosts: Sequence[RemoteHost]) -> dict[JobKey, Job]:
-    """Return the jobs that run on several machines now, each as it is on the first."""
-    found: dict[JobKey, list[tuple[int, Job]]] = {}
+def shared_jobs(hosts: Sequence[RemoteHost]) -> dict[JobKey, str]:
+    """Return the jobs that run on several machines now, and what each is called on the first."""
+    found: dict[JobKey, list[tuple[int, JobBrief]]] = {}
     for number, host in enumerate(hosts):
-        latest = None if host.is_late else host.latest
-        for job in () if latest is None else latest.jobs:
-            key = None if job.ended_at_unix_seconds is not None else key_of(job)
-            if key is not None:
-                found.setdefault(key, []).append((number, job))
-    return {key: parts[0][1] for key, parts in found.items() if are_one(parts)}
+        brief = None if host.is_late else host.brief
+        for job in () if brief is None else brief.jobs:
+            found.setdefault(job.key, []).append((number, job))
+    return {
+        key: parts[0][1].called
+        for key, parts in found.items()
+        if are_one([(number, job.ranks) for number, job in parts])
+    }
 
 
 class SharedJob(RemoteTape):
-    """A job on several machines: snapshots of all its parts as one, as they come in."""
+    """A job on several machines: snapshots of all its parts as one, as they come in. It reads in
+    full the machines that it runs on, and no others."""
 
     def __init__(self, name: str, key: JobKey, hosts: Sequence[RemoteHost]) -> None:
         super().__init__(name, max([host.interval_seconds for host in hosts]))
@@ -295,8 +284,22 @@ class SharedJob(RemoteTape):
     def _snapshots(self) -> Generator[Snapshot, None, None]:
         """Yield a snapshot each time all machines have sent another, or the last of them is
         overdue."""
+        try:
+            yield from self._joined_snapshots()
+        finally:
+            self._read_in_brief()
+
+    def _read_in_brief(self) -> None:
+        for host in self._hosts:
+            host.read_in_brief(self)
+
+    def _joined_snapshots(self) -> Iterator[Snapshot]:
         sequence, since = 0, time.monotonic()
         while not self._closed.wait(self.interval_seconds / _LOOKS_PER_INTERVAL):
+            for host in self._hosts:
+                brief = host.brief
+                if brief is not None and any(job.key == self.key for job in brief.jobs):
+                    host.read_in_full(self)
             now, found = time.monotonic(), self._latest_parts()
             running = [one for one in found if one.job.ended_at_unix_seconds is None]
             fresh = {
@@ -308,6 +311,8 @@ class SharedJob(RemoteTape):
             overdue = now - since >= _WAITS_INTERVALS * self.interval_seconds
             late = [one for one in running if one.number not in fresh and not one.host.is_late]
             over = not running and self.ended_seconds is not None
+            if over:
+                self._read_in_brief()
             if not fresh or (late and not overdue) or over:
                 continue
             self._parts |= {part.number: part for part in found if part.number in fresh}

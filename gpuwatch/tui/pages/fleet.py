@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,23 +19,24 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from gpuwatch.core import units
-from gpuwatch.core.bounds import mean
-from gpuwatch.core.model import Gpu, Job, Snapshot
+from gpuwatch.core.bounds import highest, mean
+from gpuwatch.core.model import Snapshot
 from gpuwatch.core.registry import GPU
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import Source
 from gpuwatch.core.store import Column, column_of
 from gpuwatch.core.text import clean
 from gpuwatch.outputs.terminal import Column as TableColumn
+from gpuwatch.recording.hosts.brief import Brief, GpuBrief, upgrade_note
 from gpuwatch.recording.hosts.names import install_command
-from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost, RemoteTape
+from gpuwatch.recording.hosts.remote import NEITHER, NO_START, RemoteHost, RemoteTape
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
 from gpuwatch.tui.app import SWITCH_SECONDS, GpuwatchApp, TapeSource, replay_app, run
 from gpuwatch.tui.charts.strips import FULL, draw_column
 from gpuwatch.tui.keys import FLEET_FOOTER, FLEET_KEYS, NOT_IN_FLEET, bindings
 from gpuwatch.tui.pages.layout import Frame, filled, scrolled
 from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
-from gpuwatch.tui.panels.bars import LOST_AFTER_SECONDS, draw_footer, lost_gpus
+from gpuwatch.tui.panels.bars import draw_footer
 from gpuwatch.tui.panels.findings import SEVERITY_STYLES, severity_sign
 from gpuwatch.tui.panels.table import add_cells, add_headings, begin_row, fitting
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, blank, fit, width_of, wrapped
@@ -45,7 +47,6 @@ from gpuwatch.tui.view import View
 
 SORTS = ("name", "busy", "lost", "finding")
 _SPARK = 30
-_KEPT = 120
 _JOBS_MOST = 6
 _FOOT_LINES = 5
 """Lines for what is said of the selected machine, in full."""
@@ -56,78 +57,70 @@ class FleetRow:
     """A machine, or a job on several, with what the overview keeps of it."""
 
     host: RemoteTape
-    busy: deque[Column | None] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    busy: deque[Column | None] = field(default_factory=lambda: deque(maxlen=_SPARK))
     """Readings of how busy all its GPUs are, newest last: the mean, between the idlest and the
     busiest."""
 
     def note_readings(self) -> None:
         """Keep what is known now; to be called once an interval."""
-        percents = [one for one in self.percents if one is not None]
-        self.busy.append(column_of(percents, [1.0] * len(percents)))
+        means = [gpu.busy_percent.mean for gpu in self.gpus if gpu.busy_percent is not None]
+        self.busy.append(column_of(means, [1.0] * len(means)))
 
     @property
-    def current(self) -> Snapshot | None:
-        """Return the snapshot that came in last, unless it is too old to be the present."""
-        return None if self.host.is_late else self.host.latest
+    def current(self) -> Brief | None:
+        """Return what came in last, unless it is too old to be the present."""
+        return None if self.host.is_late else self.host.brief
 
     @property
-    def gpus(self) -> tuple[Gpu, ...]:
+    def gpus(self) -> tuple[GpuBrief, ...]:
         current = self.current
         return () if current is None else current.gpus
-
-    @property
-    def percents(self) -> list[float | None]:
-        """Return how busy each GPU is, since the snapshot before where the driver has fine
-        samples."""
-        read = [(gpu.reading.busy_samples or (), gpu.reading.busy_percent) for gpu in self.gpus]
-        return [mean([one.percent for one in fine] or [polled]) for fine, polled in read]
 
     @property
     def busy_percent(self) -> float | None:
         """Return the mean of the last 30 readings."""
         if self.current is None or not self.busy or self.busy[-1] is None:
             return None
-        return mean([one and one.mean for one in [*self.busy][-_SPARK:]])
+        return mean([one and one.mean for one in self.busy])
 
     @property
     def lost(self) -> float | None:
         """Return how many of its GPUs' time is lost to what was found."""
-        tape, snapshot = self.host.tape, self.current
-        found = None if tape is None else tape.diagnosis
-        if found is None or snapshot is None or not snapshot.gpus:
-            return None
-        return lost_gpus(found, snapshot) if found.watched_seconds >= LOST_AFTER_SECONDS else None
+        current = self.current
+        return None if current is None else current.lost_gpus
 
     def says(self) -> tuple[str, str, str]:
         """Severity (empty where there is nothing to be told), its style, and a sentence."""
-        host, latest = self.host, self.host.latest
+        host, brief = self.host, self.host.brief
         if host.ended_seconds is not None:
             return "", "dim", f"ended {units.age(host.ended_seconds)} ago (enter: how it was)"
         if (why := host.silence) is not None:
-            gone = f"nothing for {units.age(host.age_seconds)}: " if latest and host.is_late else ""
+            gone = f"nothing for {units.age(host.age_seconds)}: " if brief and host.is_late else ""
             return "error", "warn", gone + why
-        if latest is None:
+        if brief is None:
             return "", "dim", "connecting"
-        found = None if host.tape is None else host.tape.diagnosis
-        text, severity = "" if found is None else found.verdict, ""
-        if found is not None and found.causes:
-            text, severity = found.causes[0].summary, found.causes[0].severity
-        grave = [one for one in latest.problems if one.severity != "info"]
-        if grave and not severity:
-            text, severity = grave[0].message, grave[0].severity
-        ahead = host.clock_error_seconds
+        text, severity = brief.verdict, ""
+        if brief.findings:
+            text, severity = brief.findings[0].summary, brief.findings[0].severity
+        if brief.problem is not None and not severity:
+            text, severity = brief.problem.message, brief.problem.severity
+        before = []
         if host.gpu_only:
-            text = f"GPU only (no gpuwatch there). {text}"
-        elif ahead:
+            before.append(f"GPU only ({host.why_gpu_only}).")
+        elif ahead := host.clock_error_seconds:
             off = f"{units.age(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}"
-            text = f"Its clock is {off}. {text}"
-        return severity, SEVERITY_STYLES.get(severity, "label"), clean(text)
+            before.append(f"Its clock is {off}.")
+        if isinstance(host, RemoteHost) and (note := upgrade_note(host.version)):
+            # What is found is not pushed out of the row by it.
+            text = f"{text.rstrip('.')}. {note}" if severity else f"{note} {text}"
+        return severity, SEVERITY_STYLES.get(severity, "label"), clean(" ".join([*before, text]))
 
     def said(self) -> list[str]:
         """Return the sentence with the host's name, and what installs gpuwatch where it is
         missing."""
         sentence = f"{self.host.name}: {self.says()[2]}"
-        if not self.host.gpu_only and self.host.trouble != NEITHER:
+        why = self.host.trouble or ""
+        if not self.host.gpu_only and why != NEITHER and not why.startswith(NO_START):
             return [sentence]
         sentence = f"{sentence.rstrip('.')}. To install gpuwatch there (y copies the command):"
         return [sentence, install_command(self.host.name)]
@@ -174,10 +167,10 @@ class Fleet:
         several; to be called once an interval."""
         hosts = [one.host for one in self.members if isinstance(one.host, RemoteHost)]
         known = [one.host.key for one in self.jobs if isinstance(one.host, SharedJob)]
-        for key, first in shared_jobs(hosts).items():
+        for key, called in shared_jobs(hosts).items():
             if key not in known and self._has_room():
                 taken = [one.host.name for one in [*self.members, *self.jobs]]
-                job = SharedJob(_job_name(first, taken), key, hosts)
+                job = SharedJob(_numbered(called, taken), key, hosts)
                 job.start()
                 self.jobs.append(FleetRow(job))
         for one in (*self.members, *self.jobs):
@@ -198,16 +191,11 @@ def _order(value: float | None, sign: float) -> tuple[bool, float]:
 
 
 def _memory(one: FleetRow) -> str:
-    shares = [
-        100 * gpu.reading.memory_used_bytes / gpu.identity.memory_total_bytes
-        for gpu in one.gpus
-        if gpu.reading.memory_used_bytes is not None and gpu.identity.memory_total_bytes
-    ]
-    return units.percent(mean(shares))
+    return units.percent(mean([gpu.memory_percent for gpu in one.gpus]))
 
 
 def _power(one: FleetRow) -> str:
-    watts = [gpu.reading.power_watts for gpu in one.gpus]
+    watts = [gpu.power_watts for gpu in one.gpus]
     drawn = [each for each in watts if each is not None]
     if not drawn or len(drawn) < len(watts):
         return units.UNKNOWN
@@ -215,8 +203,7 @@ def _power(one: FleetRow) -> str:
 
 
 def _hottest(one: FleetRow) -> str:
-    degrees = [gpu.reading.temperature_celsius for gpu in one.gpus]
-    return units.celsius(max([each for each in degrees if each is not None], default=None))
+    return units.celsius(highest([gpu.temperature_celsius for gpu in one.gpus]))
 
 
 def _lost(one: FleetRow) -> str:
@@ -253,7 +240,7 @@ def _columns(view: View, names: int) -> list[TableColumn[FleetRow]]:
 
 
 def _spark(view: View, one: FleetRow) -> list[Run]:
-    columns = [*one.busy][-_SPARK:]
+    columns = [*one.busy]
     drawn = [
         draw_column(column, 100.0, view.glyphs, 1)
         for column in [*[None] * (_SPARK - len(columns)), *columns]
@@ -264,7 +251,7 @@ def _spark(view: View, one: FleetRow) -> list[Run]:
 def _summary(fleet: Fleet, width: int) -> Line:
     members = fleet.members
     row = Row(width, prefix="b:").add(" gpuwatch ", "title")
-    if any(latest.simulated for one in members if (latest := one.host.latest) is not None):
+    if any(brief.simulated for one in members if (brief := one.host.brief) is not None):
         row.add(" ").add(" SIMULATED ", "simulated")
     connected = [one for one in members if one.current is not None]
     gpus = sum(len(one.gpus) for one in connected)
@@ -304,12 +291,9 @@ def _heading(columns: Sequence[TableColumn[FleetRow]], fleet: Fleet, width: int)
     return row.add("  WORST FINDING", "key" if fleet.sort == "finding" else "label").line()
 
 
-def _job_name(job: Job, taken: Collection[str]) -> str:
-    """Return ``job 4711``, or the script that it runs; with a number where another has that
-    name."""
-    script = next((one for one in (job.command or "").split() if one.endswith(".py")), "job")
-    name = f"job {job.slurm_job}" if job.slurm_job else script.rpartition("/")[2]
-    names = (clean(name, 60) if n == 1 else f"{clean(name, 60)} ({n})" for n in count(1))
+def _numbered(called: str, taken: Collection[str]) -> str:
+    """Return what a job is called, with a number where another has that name."""
+    names = (called if n == 1 else f"{called} ({n})" for n in count(1))
     return next(one for one in names if one not in taken)
 
 
@@ -429,6 +413,10 @@ class _NoSampler(Sampler):
         return False
 
 
+_OPENING_LOOK_SECONDS = 0.05
+_OPENING_MOST_SECONDS = 15.0
+
+
 class FleetApp(GpuwatchApp):
     """Application that ends with ``opened`` set once a machine or a job is chosen. ``opens``: the
     only machine, or the first job on several of them, opens by itself as soon as it can."""
@@ -437,6 +425,9 @@ class FleetApp(GpuwatchApp):
         self.fleet = fleet
         self.opened: RemoteTape | None = None
         self._opens = opens
+        self._opening: tuple[RemoteTape, float, float] | None = None
+        """The machine that is being opened, since when, and the moment there from which on it has
+        come in."""
         interval = max([one.host.interval_seconds for one in fleet.members])
         super().__init__(source, _NoSampler(source, interval, self._look_at_hosts), **options)
         self.view.fleet, self.view.filter_text = True, fleet.filter_text
@@ -445,6 +436,9 @@ class FleetApp(GpuwatchApp):
     def get_default_screen(self) -> Screen[None]:
         return self._fleet_screen
 
+    def on_mount(self) -> None:
+        self.set_interval(_OPENING_LOOK_SECONDS, self._open_what_has_come)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return action not in NOT_IN_FLEET and super().check_action(action, parameters)
 
@@ -452,7 +446,7 @@ class FleetApp(GpuwatchApp):
         self.fleet.note_readings()
         alone = self.fleet.members if len(self.fleet.members) == 1 else ()
         for one in (*self.fleet.jobs, *alone):
-            if self._opens and one.host.latest is not None and one.host.tape is not None:
+            if self._opens and one.host.brief is not None:
                 self._opens = False
                 self._open(one)
         self.drawing.redraw()
@@ -462,11 +456,39 @@ class FleetApp(GpuwatchApp):
             self.drawing.copy(one.said()[-1])
 
     def _open(self, one: FleetRow) -> None:
-        if one.host.latest is None or one.host.tape is None:
+        """Ask for the whole of a machine, with its last ten minutes."""
+        brief, host = one.host.brief, one.host
+        self._leave_opening()
+        if brief is None:
             self.drawing.answer(one.said()[0])
-        else:
-            self.opened, self.fleet.filter_text = one.host, self.view.filter_text
+            return
+        if isinstance(host, RemoteHost):
+            host.read_in_full(OPENED, from_past=True)
+        self._opening = host, time.monotonic(), brief.taken_at_unix_seconds
+        self._open_what_has_come()
+        if self.opened is None:
+            self.drawing.answer(f"{host.name}: reading its last ten minutes")
+
+    def _open_what_has_come(self) -> None:
+        if self._opening is None or self.opened is not None:
+            return
+        host, since, at = self._opening
+        latest = host.latest
+        if host.tape is not None and latest is not None and latest.taken_at_unix_seconds >= at:
+            self.opened, self.fleet.filter_text = host, self.view.filter_text
             self.exit()
+        elif time.monotonic() - since > _OPENING_MOST_SECONDS:
+            self._leave_opening()
+            self.drawing.answer(f"{host.name}: {host.silence or 'no snapshot of it comes in'}")
+
+    def _leave_opening(self) -> None:
+        if self._opening is not None and isinstance(self._opening[0], RemoteHost):
+            self._opening[0].read_in_brief(OPENED)
+        self._opening = None
+
+
+OPENED = "opened"
+"""Reader of the machine that is opened."""
 
 
 def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **options: Any) -> int:
@@ -505,6 +527,8 @@ def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **op
             if apart is not None:
                 message = f"The hosts' clocks agree to within {apart:.1f} s. {message}"
             code = run(played, played.player.stop, message)
+            if isinstance(opened, RemoteHost):
+                opened.read_in_brief(OPENED)
             if code or alone:
                 return code
     finally:

@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
-from gpuwatch.core.model import OwnCost, ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.core.model import OwnCost, Snapshot
+from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, lost_gpus
 from gpuwatch.tui.charts.strips import ASCII, FULL, Glyphs, draw_column
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
@@ -29,7 +29,6 @@ from gpuwatch.tui.view import ReplayState, View
 
 _SEVERAL = 2
 """GPUs from which the machine is summed up; one shows all of it in its own row."""
-LOST_AFTER_SECONDS = 30.0
 _IDLE_PERCENT = 1.0
 """Mean utilisation of a GPU that runs nothing."""
 
@@ -107,14 +106,6 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     watts = [one.power_watts for one in shown]
     drawn = sum([one for one in watts if one is not None])
     return [*parts, f"{drawn / 1000.0:.1f}kW"] if None not in watts else parts
-
-
-def lost_gpus(found: Diagnosis, snapshot: Snapshot) -> float:
-    """Return how many GPUs' time is lost to the findings: the sum of what is shown of each."""
-    # A share is of all GPUs of its job, also where the finding names one of them.
-    used: dict[ProcessKey | None, int] = {job.key: len(job.gpu_uuids) for job in snapshot.jobs}
-    each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in found.findings]
-    return min(sum(each), len(snapshot.gpus))
 
 
 def _header_right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str, str]]:

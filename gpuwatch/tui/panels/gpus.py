@@ -261,6 +261,7 @@ _BY_RULE = {
     "pipeline_bubbles": WAITING,
     "busy_without_work": UNDERUSED,
     "checkpoint_pauses": PAUSES,
+    "recompiles": PAUSES,
     "validation_pauses": PAUSES,
 }
 """The others to which idle time is lost starve a GPU; those to which busy time is lost, or none,

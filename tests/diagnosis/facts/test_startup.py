@@ -10,6 +10,7 @@ import pytest
 
 from gpuwatch.core.model import BusySample, Host, Job, JobMember, JobRank, Snapshot
 from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.diagnosis.facts.startup import LONGEST_SECONDS
 from tests.diagnosis.engines import rules_of
 from tests.support.snapshots import gpu, snapshot
 
@@ -163,3 +164,26 @@ def test_a_long_start_is_told_from_slow_python(phase: Phase, words: str, age: fl
         engine.push(one)
     assert words in engine.diagnosis.verdict
     assert rules_of(engine.diagnosis) == []
+
+
+@pytest.mark.parametrize("busy", [0.74, 0.95])
+def test_steady_work_is_no_start_though_compilers_run(busy: float) -> None:
+    """Something of the job compiles all the time, for twelve minutes, while its GPU works."""
+    engine = Engine()
+    for one in life((replace(TRAINS, busy=busy, compiles=True), 720.0), age=2.0):
+        engine.push(one)
+        if one.monotonic_seconds > 100.0 + LONGEST_SECONDS + 10.0:
+            assert "start" not in engine.diagnosis.verdict
+    assert rules_of(engine.diagnosis) == []
+
+
+def test_polls_in_step_with_the_loop_show_no_gaps() -> None:
+    """Steps take a second, and so do polls, each of the same sixth of a second: in it the GPU idles
+    for a quarter of the time, and in truth for 4% of it."""
+    engine = Engine()
+    loop = replace(LAUNCHES, every=1.0, busy=0.96)
+    for one in life((loop, 400.0), age=300.0, fine=False):
+        reading = replace(one.gpus[0].reading, busy_percent=100.0 * (1.0 - 0.04 * TICKS))
+        engine.push(replace(one, gpus=(replace(one.gpus[0], reading=reading),)))
+    assert rules_of(engine.diagnosis) == []
+    assert not engine.diagnosis.decided

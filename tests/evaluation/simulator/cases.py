@@ -53,6 +53,7 @@ cpu_quota | cpu_quota | | loader_cpu_bound oscillation | loader
 memory_not_pinned | memory_not_pinned | oscillation undecided | | loader
 shm_full | shm_full | |  | loader
 checkpoint_pauses | checkpoint_pauses | | oscillation
+recompiles | recompiles | undecided | oscillation
 validation_pauses | validation_pauses | | oscillation
 workers_restart | validation_pauses | | oscillation | loader
 logging | network_calls | oscillation undecided |

@@ -8,7 +8,9 @@ from tests.evaluation.simulator.setting import (
     Kind,
     Setting,
     killed,
+    late_save,
     new_epoch,
+    recompile,
     save,
     send,
     stopped,
@@ -68,6 +70,13 @@ def _saves(s: Setting, remote: bool) -> None:
     store.speed, every = s.some(2.5e8, 1e9), s.some(18.0, 32.0)
     size = every * s.some(0.15, 0.4) / (1.0 / store.speed + 1.0 / 1.5e9)
     s.train(gpu=0.2, pauses=((every, save(size, remote=remote)),))
+
+
+def _saves_often(s: Setting) -> None:
+    s.machine.disk.speed = s.some(4e8, 1e9)
+    s.train(
+        gpu=0.2, pauses=((s.some(9.0, 12.0), late_save(s.some(0.6e9, 1.5e9), s.some(2.0, 3.0))),)
+    )
 
 
 def _one_saves(s: Setting) -> None:
@@ -227,6 +236,9 @@ FAULTS = (
     Kind("local_saves", "checkpoint_pauses", lambda s: _saves(s, False), 2),
     Kind("remote_saves", "checkpoint_pauses", lambda s: _saves(s, True), 2),
     Kind("one_saves", "saving_rank", _one_saves, 2),
+    Kind("saves_often", "checkpoint_pauses", _saves_often),
+    Kind("recompiles", "recompiles", lambda s: s.train(
+        gpu=0.2, pauses=((s.some(18.0, 28.0), recompile(s.some(5.0, 9.0))),))),
     Kind("validates", "validation_pauses", _validates),
     Kind("short_epochs", "workers_restart", lambda s: s.train(
         gpu=0.15, workers=4, pauses=((s.some(14.0, 24.0), new_epoch(s.some(3.0, 6.0))),))),

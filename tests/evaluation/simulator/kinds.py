@@ -37,6 +37,11 @@ def _compiles(s: Setting) -> None:
     s.train(import_seconds=6.0, compile_seconds=s.some(60.0, 400.0))
 
 
+def _tunes(s: Setting) -> None:
+    s.young, s.machine.age = True, 0.0
+    s.train(gpu=0.3, import_seconds=6.0, tune_seconds=s.some(60.0, 200.0))
+
+
 def _answers_questions(s: Setting) -> None:
     s.computer(cards=CARDS[:2])
     s.run(others.language_server, s.pick((0.05, 0.3, 1.0, 3.0)))
@@ -92,6 +97,7 @@ KINDS = (
     _healthy("accumulates", lambda s: s.train(gpu=1.6, awaited=0)),
     _healthy("curriculum", _curriculum),
     _healthy("compiles", _compiles, also="compiling"),
+    _healthy("tunes", _tunes, also="compiling"),
     _healthy("answers_questions", _answers_questions, 2, "waiting_for_requests python_bound"),
     _healthy(
         "answers_requests",

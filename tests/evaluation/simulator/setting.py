@@ -125,6 +125,48 @@ def save(size: float, *, remote: bool, main_only: bool = True) -> Pause:
     return pause
 
 
+def late_save(size: float, seconds: float) -> Pause:
+    """The main thread pickles into memory, and the kernel writes it back when the GPU works
+    again."""
+
+    def pause(rank: Rank) -> Program:
+        machine = rank.machine
+        yield from rank.python(seconds)
+
+        def write_back() -> Program:
+            yield 1.0
+            yield from machine.disk.move(rank.proc.pool, size, write=True)
+
+        machine.world.start(write_back())
+
+    return pause
+
+
+def metrics(seconds: float) -> Pause:
+    """Something is computed in Python, and nothing written."""
+    return lambda rank: rank.python(seconds)
+
+
+def compiler(rank: Rank, seconds: float) -> Program:
+    """A process of ptxas that lives for so long."""
+    proc = rank.machine.spawn("/opt/triton/bin/ptxas -v", parent=rank.proc, name="ptxas")
+    yield from rank.machine.cores.burn(proc.main, seconds)
+    proc.ended = rank.machine.world.now
+
+
+def recompile(seconds: float) -> Pause:
+    """A batch has a shape that was not seen yet."""
+
+    def pause(rank: Rank) -> Program:
+        world = rank.machine.world
+        end = world.now + world.jitter(seconds, 0.2)
+        while world.now < end:
+            yield from rank.python(world.random.uniform(0.3, 1.5))
+            yield from compiler(rank, world.random.uniform(0.2, 0.8))
+
+    return pause
+
+
 def send(seconds: float) -> Pause:
     """Something is posted to a server, and the loop waits for the answer."""
 

@@ -52,6 +52,7 @@ class Recipe:
     """Of the work of a step, over time."""
     import_seconds: float = 0.0
     compile_seconds: float = 0.0
+    tune_seconds: float = 0.0
     memory_gib: float = 9.0
     first: int = 0
     """The GPU of its first rank."""
@@ -293,6 +294,8 @@ class Rank:
         self._occupy()
         if recipe.compile_seconds:
             yield from self._compile(cores.number)
+        if recipe.tune_seconds:
+            yield from self._tune()
 
     def _compile(self, cores: int) -> Program:
         """The main thread traces, helpers generate code, now and then a kernel is tried."""
@@ -308,6 +311,21 @@ class Rank:
             yield from self.python(world.random.uniform(0.5, 2.5))
             if world.random.random() < 0.3:
                 yield from self.kernels(world.random.uniform(0.02, 0.6), 0.02, 0.4)
+
+    def _tune(self) -> Program:
+        """One kernel after the other: its variants are compiled one by one, and tried out on the
+        GPU again and again."""
+        world, uniform = self.machine.world, self.machine.world.random.uniform
+        end = world.now + self.recipe.tune_seconds
+        while world.now < end:
+            yield from self.python(uniform(1.0, 4.0))
+            proc = self.machine.spawn("/opt/triton/bin/ptxas -v", parent=self.proc, name="ptxas")
+            yield from self.machine.cores.burn(proc.main, uniform(0.3, 3.0))
+            proc.ended = world.now
+            for _ in range(world.random.randrange(10, 80)):
+                yield from self.kernels(uniform(0.02, 0.12), uniform(0.02, 0.1), 0.4)
+                yield from self.wait(self.device.free)
+                yield from self.python(0.05)
 
 
 def launch(machine: Machine, recipe: Recipe) -> list[Rank]:

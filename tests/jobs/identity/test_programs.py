@@ -84,3 +84,4 @@ def test_a_process_is_known_by_its_name_or_its_executable() -> None:
     line = "/usr/bin/python /site-packages/torch/_inductor/compile_worker/__main__.py --workers=8"
     assert of(line).helper == "a compile worker of torch.compile"
     assert of("/usr/libexec/gcc/x86_64-linux-gnu/13/cc1plus -quiet").helper == "a compiler"
+    assert of("/site-packages/triton/backends/nvidia/bin/ptxas-blackwell -v").helper == "a compiler"

@@ -9,8 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from gpuwatch import __version__
 from gpuwatch.core.model import BusySample, Host, JobRank, Problem, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.recording.hosts.brief import brief_of
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
 from gpuwatch.tui.app import TapeSource
@@ -150,6 +152,8 @@ def test_where_gpuwatch_is_missing_the_command_that_installs_it_is_offered() -> 
         "-m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip install gpuwatch-tui'"
     )
     assert len(host("box1", machine("a", 50.0)).said()) == 1
+    alone.host.trouble = "gpuwatch does not start there: No module named 'x'"
+    assert len(alone.said()) == 2
 
 
 def test_clocks_and_hosts_without_gpuwatch_are_told() -> None:
@@ -165,6 +169,9 @@ def test_clocks_and_hosts_without_gpuwatch_are_told() -> None:
     assert member.says()[2].startswith("Its clock is 1m30 behind. ")
     member.host.gpu_only = True
     assert member.says()[2].startswith("GPU only (no gpuwatch there). ")
+    member.host._said = b"gpuwatch-begins\nTraceback\nNo module named 'x'\ngpuwatch-broken\n"
+    said = "GPU only (gpuwatch does not start there: No module named 'x'). "
+    assert member.says()[2].startswith(said)
 
 
 def test_text_of_a_host_is_shown_as_text() -> None:
@@ -300,6 +307,36 @@ async def test_a_host_of_which_nothing_has_come_is_not_opened(fleet: Fleet) -> N
         await drive.press("end", "enter")
         assert drive.text.count("epsilon: connecting") == 1
         assert drive.app.is_running
+
+
+async def test_a_host_that_sends_brief_lines_is_opened_once_its_snapshots_come(
+    fleet: Fleet,
+) -> None:
+    """It is asked for them, the screen says so, and it opens with the first that is new enough."""
+    what = machine("a", 98.0)
+    one = fleet.members[0].host
+    one.latest, one.tape, one._received = None, None, brief_of(what, nothing(what))
+    async with driven(fleet) as drive:
+        await drive.press("home", "enter")
+        assert "alpha: reading its last ten minutes" in drive.text
+        assert one._readers == {"opened": True}
+        one.latest, one.tape = what, cast("Any", SimpleNamespace(diagnosis=None, error=None))
+        await drive.settle()
+        drive.app._open_what_has_come()
+        assert drive.app.opened is one
+
+
+def test_another_version_says_which_side_to_upgrade() -> None:
+    """After what is found there, which is not pushed out of the row; where nothing is, before."""
+    what = machine("a", 50.0)
+    note = f"gpuwatch is 99.0 there and {__version__} here: upgrade it here."
+    member = host("a", what, nothing(what))
+    member.host.version = "99.0"
+    assert member.says()[2] == f"{note} GPU 0 is kept busy: 97%."
+    member = host("a", what, diagnosis(what, starved(what)))
+    member.host.version = "99.0"
+    assert member.says()[2].startswith(starved(what).summary.rstrip("."))
+    assert member.says()[2].endswith(note)
 
 
 async def test_the_only_host_opens_by_itself() -> None:

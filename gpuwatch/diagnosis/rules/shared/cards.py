@@ -29,7 +29,7 @@ UNUSED_PERCENT, USED_PERCENT = 1.0, 10.0
 WAITING = frozenset({
     "batch_too_small", "busy_without_work", "checkpoint_pauses", "idle_holding_memory",
     "loader_cpu_bound", "loader_in_main_process", "loader_io_bound", "oscillation",
-    "python_bound", "straggler", "validation_pauses",
+    "python_bound", "recompiles", "straggler", "validation_pauses",
 })  # fmt: skip
 """Rules that fire on a GPU which waits for something that none of them looks at."""
 

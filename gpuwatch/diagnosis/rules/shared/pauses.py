@@ -6,16 +6,11 @@ from statistics import fmean, pstdev
 
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Evidence, Pause
+from gpuwatch.diagnosis.finding import REPORTED, Evidence, Pause
 from gpuwatch.diagnosis.rules.shared.loaders import WORKERS_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.words import clamp
 from gpuwatch.diagnosis.sentence import GPUS
 
-SAVE_BYTES = 32.0 * 1024**2
-"""The weights of a small convolutional network with their optimizer; logs are far below."""
-SAVE_BYTES_PER_SECOND = 10e6
-"""A slow network disk; a pause of minutes with a trickle of logs stays below."""
-REPORTED = ("checkpoint", "validation")
 IDLE_PERCENT = 10.0
 """A GPU that is busier meanwhile evaluates."""
 EDGES_SECONDS = 1.0
@@ -25,6 +20,8 @@ HALF_BUSY_PERCENT = 50.0
 RESTS_PERCENT = 30.0
 """Percent of a core, by one thread or worker: whoever evaluates, loads for it or writes uses
 more."""
+COMPUTES_PERCENT = 60.0
+"""Percent of a core: waiting for anything takes less."""
 LATE_WORKER_PERCENT = 60.0
 """Percent of the time, that one worker is occupied; the machine may be crowded."""
 REMEMBERED_SECONDS = 900.0
@@ -42,23 +39,11 @@ RECUR_SECONDS = 45.0
 evaluations."""
 
 
-def is_save(pause: Pause) -> bool:
-    """By what the job reports that it did, else by what it wrote, or sent to other storage."""
-    if pause.phase in REPORTED:
-        return pause.phase == "checkpoint"
-    saved = saved_bytes(pause)
-    return saved >= SAVE_BYTES and saved / max(0.1, pause.seconds) >= SAVE_BYTES_PER_SECOND
-
-
-def saved_bytes(pause: Pause) -> float:
-    return max(pause.wrote_bytes or 0.0, pause.sent_bytes or 0.0)
-
-
 def is_wait_for_batch(pause: Pause) -> bool:
     """Check whether loader workers work or wait for storage meanwhile, the same as before: all of
     them, or one while the others and the main thread rest."""
     busiest, others = pause.busiest_worker_percent or 0.0, pause.other_workers_percent or 0.0
-    if busiest < LATE_WORKER_PERCENT or pause.workers_changed or is_save(pause):
+    if busiest < LATE_WORKER_PERCENT or pause.workers_changed or pause.is_save:
         return False
     if pause.phase in REPORTED:
         return False
@@ -69,7 +54,12 @@ def is_silent(pause: Pause) -> bool:
     """Check whether nothing of the job did anything that shows: no GPU, no thread, no disk. Who
     evaluates or writes a checkpoint does."""
     busiest = pause.busiest_worker_percent or 0.0
-    return not is_save(pause) and _main_rests(pause, IDLE_PERCENT) and busiest < RESTS_PERCENT
+    return not pause.is_save and _main_rests(pause, IDLE_PERCENT) and busiest < RESTS_PERCENT
+
+
+def is_at_work(pause: Pause) -> bool:
+    """Check whether the main thread computed in it."""
+    return (pause.main_thread_percent or 0.0) >= COMPUTES_PERCENT
 
 
 def is_interruption(pause: Pause) -> bool:
@@ -96,10 +86,12 @@ def against_saving(window: Window) -> str | None:
     job, pauses = window.job, window.pauses
     if job is not None and job.job.serves is not None:
         return "it serves requests"
+    if job is not None and job.job.simulates is not None:
+        return "it runs environments between its updates"
     freed = [pause for pause in pauses if (pause.memory_freed_share or 0.0) >= FREED_SHARE]
     if 2 * len(freed) > len(pauses):
         return "memory was freed meanwhile, which speaks against saving and validation"
-    if lost_share(window, pauses) > MOST_SHARE:
+    if len(pauses) > 2 and lost_share(window, pauses) > MOST_SHARE:
         return "more than saving and validation usually take"
     return None
 
@@ -183,7 +175,7 @@ def real_pauses(window: Window, pauses: tuple[Pause, ...] | None = None) -> tupl
     found = window.pauses if pauses is None else pauses
     if window.job is not None and window.job.job.serves is not None:
         # A server pauses for want of requests.
-        return tuple([pause for pause in found if is_save(pause)])
+        return tuple([pause for pause in found if pause.is_save])
     every = rhythm([pause for pause in window.pauses if is_wait_for_batch(pause)])
     if every is not None and every > RECUR_SECONDS:
         return found

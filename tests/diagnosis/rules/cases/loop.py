@@ -135,6 +135,9 @@ PYTHON = Cases("python_bound", {
         launching(gpus=(w.gpu(busy=w.swinging(0.5)),), main_thread_when_idle_percent=95.0),
         {"against": True, "weaker": "flat and middling, with a full core"},
     ),
+    "polls that show most of the time idle": launching(gpus=(
+        w.gpu(busy=w.steady(40.0, sample_seconds=1.0), busy_polled_evenly=True),
+    )),
     "stacks decide without workers": launching(
         ranks=NO_WORKERS, workers=None,
         stacks=(("computing", 80.0, None), ("loading_data", 8.0, None)),
@@ -160,6 +163,12 @@ PYTHON = Cases("python_bound", {
     "copies fill a slow link": launching(gpus=(SLOW_LINK,)),
 }, {
     "may be loading": (launching(ranks=NO_WORKERS), "stacks"),
+    "steps as long as the time between polls, which meet the same moment of each": (
+        launching(gpus=(
+            w.gpu(busy=w.steady(84.0, sample_seconds=1.0), busy_polled_evenly=True),
+        )),
+        "finer than 1 s",
+    ),
     "no CPU": (
         launching(main_thread_percent=None, ranks=(w.rank(main_thread_percent=None),)),
         "main thread",
@@ -223,6 +232,23 @@ ASLEEP = (100.0, 81.0, 10.0)
 AT_WORK: dict[str, Any] = {
     "wrote_bytes": 0.0, "main_thread_percent": 1.0, "busiest_worker_percent": 95.0,
 }  # fmt: skip
+COMPILED = Cases("recompiles", {
+    "a batch of another length, again and again": (
+        pausing(*SAVES, seconds=7.0, wrote_bytes=1e5, compiled=True, main_thread_percent=60.0),
+        {"summary": "every 45 s, for up to 7 s, while compilers ran: the job compiles again",
+         "severity": "info", "advice.0.action": "TORCH_LOGS=recompiles"},
+    ),
+    "beyond 10% of the time it is a warning": (
+        pausing(*SAVES, seconds=20.0, compiled=True), {"severity": "warning"},
+    ),
+    "JAX has another log": (
+        replace(pausing(*SAVES, compiled=True), job=w.job(model={"framework": "jax"})),
+        {"advice.0.action": "jax_log_compiles"},
+    ),
+}, {
+    "once: the first validation": pausing(60.0, wrote_bytes=1e5, compiled=True),
+    "pauses without compilers": pausing(*SAVES, wrote_bytes=1e5),
+}, {})  # fmt: skip
 VALIDATED = Cases("validation_pauses", {
     "rare pauses without writes": (
         pausing(*RARE, seconds=6.0, wrote_bytes=1e5),
@@ -234,6 +260,14 @@ VALIDATED = Cases("validation_pauses", {
     ),
     "workers that stay are not started anew": (
         pausing(*RARE, seconds=20.0, wrote_bytes=1e5), {"settings": [None]},
+    ),
+    "only what nothing else shows is guessed": (
+        pausing(*RARE, seconds=6.0, wrote_bytes=1e5),
+        {"summary": "validation, or metrics and logging", "missing": ("stacks in a pause",)},
+    ),
+    "workers that end and begin show an epoch": (
+        pausing(*RARE, seconds=6.0, wrote_bytes=1e5, workers_changed=True),
+        {"summary": "ends of epochs, at which the workers restart", "missing": ()},
     ),
     "half of the GPU is used meanwhile, half of it is lost": (
         pausing(*RARE, seconds=20.0, wrote_bytes=0.0, busy_percent=50.0),
@@ -248,6 +282,7 @@ VALIDATED = Cases("validation_pauses", {
     "once": pausing(60.0, wrote_bytes=1e5),
     "saves": pausing(100.0, 55.0, 10.0, wrote_bytes=9e9),
     "uploads": pausing(100.0, 55.0, 10.0, wrote_bytes=0.0, sent_bytes=9e9),
+    "recompiles": (pausing(*RARE, wrote_bytes=1e5, compiled=True), "compilers"),
     "waits of workers at their limit": pausing(*ASLEEP, busy_percent=30.0, **AT_WORK),
     "a single worker makes a late batch": pausing(*ASLEEP, busy_percent=0.0, **AT_WORK),
 }, {
@@ -257,6 +292,20 @@ VALIDATED = Cases("validation_pauses", {
     ),
     "they take half of the time": (
         pausing(*RARE, seconds=160.0, wrote_bytes=1e5), "stacks",
+    ),
+    "nothing loads data: a program that makes pictures pauses in a rhythm, too": (
+        replace(
+            pausing(*RARE, seconds=6.0, wrote_bytes=1e5, main_thread_percent=95.0),
+            job=w.job(workers=None, ranks=(w.rank(loader_workers=0, workers=None),)),
+        ),
+        "stacks",
+    ),
+    "it plays games between its updates": (
+        replace(
+            pausing(*RARE, seconds=6.0, wrote_bytes=1e5),
+            job=w.job(model={"simulates": "MuJoCo is loaded in it"}),
+        ),
+        "stacks",
     ),
     "two in which the GPU rests: a queue of jobs, perhaps": (
         pausing(100.0, 55.0, wrote_bytes=1e5, busy_percent=0.0), "nothing to do",

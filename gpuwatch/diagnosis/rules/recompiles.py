@@ -1,0 +1,92 @@
+"""Training pauses again and again while its model is compiled anew.
+
+What it checks
+    Pauses of a steadily busy GPU, at least two, in which compilers (ptxas, a C++ compiler, compile
+    workers of torch.compile) ran among the job's processes.
+
+Why it matters
+    A model is compiled for the shapes and the settings that it saw. A batch of another length, a
+    last batch that is smaller, or a number that changes with each step makes torch.compile and
+    jax.jit compile again, for seconds to minutes, while the GPU idles; after a few times
+    torch.compile gives up and runs the code uncompiled.
+
+Evidence needed
+    Two pauses with compilers in them, past the start-up, which compiles for the first time. Surer
+    with a third.
+
+When it is wrong
+    The first validation compiles once, in evaluation mode, and a few lengths may each be compiled
+    once: the pauses end by themselves then. Compilers that run within the training process show no
+    processes of their own, and such pauses are not named.
+
+Thresholds
+    Two pauses: one can be the first validation. 10% of the time lost before it is a warning.
+
+Sources
+    PyTorch, "Dealing with recompilations" (torch.compile): guards, dynamic shapes,
+    TORCH_LOGS=recompiles, and the limit of recompilations. JAX, jax_log_compiles.
+"""
+
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import pauses, words
+from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+
+RULE = Rule(
+    title="compiles again",
+    cure=(
+        Advice(
+            "See what makes it compile again: run it with TORCH_LOGS=recompiles.",
+            why="the log names the value or the shape that changed",
+        ),
+        Advice(
+            "Compile for all sizes (torch.compile(dynamic=True)), or pad batches to a few lengths "
+            "and drop the last, smaller one (drop_last=True).",
+            why="each new shape is compiled anew",
+        ),
+    ),
+    explains={"oscillation", "python_bound", "validation_pauses"},
+    of_pauses=True,
+    look_alike=6,
+    chart_seconds=180.0,
+)
+JAX_CURE = (
+    Advice(
+        "See what makes it compile again: set jax.config.update('jax_log_compiles', True).",
+        why="the log names the function and its shapes",
+    ),
+    Advice(
+        "Pad batches to a few lengths, and drop the last, smaller one.",
+        why="each new shape is compiled anew",
+    ),
+)
+LEAST_PAUSES = 2
+"""One can be the first validation, which compiles once."""
+WARNED_SHARE = 0.10  # of the time
+
+
+def check(window: Window) -> Verdict:
+    job = window.job
+    if job is None:
+        return Unknown(NO_JOB)
+    found = [pause for pause in window.pauses if pause.compiled]
+    if len(found) < LEAST_PAUSES:
+        return Clear("no compilers ran in its pauses" if not found else "one pause is no pattern")
+    lost, every = pauses.lost_share(window, found), pauses.rhythm(found)
+    longest = max(pause.seconds for pause in found)
+    times = words.counted(len(found), "time") if every is None else f"every {words.lasting(every)}"
+    return Firing(
+        summary=f"{pauses.who_paused(window)} paused {times}, for up to {words.lasting(longest)}, "
+        f"while compilers ran: the job compiles again ({words.in_percent(lost)} of the time)",
+        evidence=[
+            Evidence("pauses with compilers", float(len(found)), None, float(LEAST_PAUSES),
+                     f"in the last {words.lasting(pauses.watched_seconds(window))}"),
+            Evidence("longest pause", round(longest, 1), "s", says="no kernel ran meanwhile"),
+            Evidence("time lost", words.percent_of(lost), "%", 100.0 * WARNED_SHARE,
+                     "of the time watched", supports=lost >= WARNED_SHARE),
+        ],
+        severity=None if lost >= WARNED_SHARE else "info",
+        advice=JAX_CURE if job.job.framework == "jax" else None,
+        strength=words.strength(words.ramp(len(found), 1.0, 3.0)),
+        lost_share=lost,
+        pauses=tuple(found),
+    )  # fmt: skip
