@@ -38,8 +38,9 @@ from gpuwatch.tui.controllers.controller import (
 from gpuwatch.tui.controllers.diagnosis import Diagnoser, DiagnosisController
 from gpuwatch.tui.controllers.jobs import JobController
 from gpuwatch.tui.display import Display, forget_exported
-from gpuwatch.tui.keys import APP_KEYS, bindings
+from gpuwatch.tui.keys import APP_KEYS, bindings, elsewhere
 from gpuwatch.tui.pages.overview import OverviewScreen
+from gpuwatch.tui.pages.screen import CanvasScreen
 from gpuwatch.tui.terminal.driver import TerminalDriver, discard_output, terminal_of, write_directly
 from gpuwatch.tui.view import INTERVALS, View
 
@@ -235,8 +236,18 @@ class GpuwatchApp(App[int]):
     async def on_event(self, event: Event) -> None:
         if isinstance(event, (Key, MouseDown)):
             self.drawing.drop_message()
-        if not any(controller.takes(event) for controller in self.controllers):
-            await super().on_event(event)
+        if any(controller.takes(event) for controller in self.controllers):
+            return
+        if isinstance(event, Key) and event.is_forwarded:
+            # The page has had it.
+            self._answer_unbound(event.key)
+        await super().on_event(event)
+
+    def _answer_unbound(self, key: str) -> None:
+        """Say of a key that does nothing on the page in front what it is for."""
+        page = isinstance(self.screen, CanvasScreen) and self.view.snapshot is not None
+        if page and self.view.prompt is None and key not in self.screen.active_bindings:
+            self.drawing.answer(elsewhere(key))
 
     def on_click(self, event: Click) -> None:
         for controller in self.controllers:
@@ -294,6 +305,20 @@ class GpuwatchApp(App[int]):
         else:
             # To what feeds this through a pipe, too, as the terminal itself would.
             os.killpg(os.getpgrp(), signal.SIGTSTP)
+
+    @property
+    def at_first_page(self) -> bool:
+        """Whether no page leads back from here: the overview or, where that is what was asked for,
+        the job."""
+        from gpuwatch.tui.pages.job import JobScreen  # noqa: PLC0415
+
+        front = self.screen
+        of_job = self.view.job.first and isinstance(front, JobScreen)
+        return of_job or len(self.screen_stack) == 1
+
+    async def action_leave(self) -> None:
+        """Go back a page; from the first one quit."""
+        await self.run_action("app.quit" if self.at_first_page else "screen.back")
 
     def action_interrupt(self) -> None:
         self.exit()

@@ -3,6 +3,7 @@
 An action is a method ``action_NAME`` of the screen or, with ``app.`` before it, of a controller.
 """
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -99,7 +100,8 @@ APP_KEYS: tuple[Key, ...] = (
     Key("W", "record", "W", "start or stop recording to a file", "General"),
     Key("ctrl+p", "palette", "ctrl+p", "find a command by typing", "General"),
     Key("question_mark,f1,h", "help", "?", "this help", "General"),
-    Key("q,f10", "quit", "q", "quit", "General"),
+    Key("q", "leave", "q", "back; from the first page: quit", "General"),
+    Key("f10", "quit"),
     Key("ctrl+z", "suspend_process", "ctrl+z", "back to the shell; fg comes back", "General"),
     Key("ctrl+c", "interrupt"),
 )
@@ -115,7 +117,7 @@ JOB_KEYS: tuple[Key, ...] = (
     Key("end", "edge(1)"),
     Key("enter", "open_gpu", "enter", "details of the process's GPU", "Job"),
     Key("t", "fold", "t", "a rank's loader workers as one row, or separately", "Job"),
-    Key("R", "app.report", "R", "the report: of the job so far, or of one that ended", "Job"),
+    Key("R", "app.report", "R", "the report of the job so far, or of one that ended", "Job"),
     Key("S", "app.stacks", "S", "where its main threads are: 10 s of stacks", "Job"),
     Key("o", "pane", "o", "output of the job: small, large, hidden", "Job"),
     Key("tab,shift+tab", "switch_focus", "tab", "switch between processes and output", "Job"),
@@ -220,46 +222,82 @@ def _name(action: str) -> str:
     return action.removeprefix("app.").partition("(")[0]
 
 
+_WHERE = (
+    (JOB_KEYS, "on a job's page (j)"),
+    (FINDINGS_KEYS, "in the diagnosis (d)"),
+    (EVIDENCE_KEYS, "in the evidence of a finding (d, enter)"),
+    (DETAIL_KEYS, "on a GPU's page (enter)"),
+    (OVERVIEW_KEYS, "on the overview"),
+    (REPLAY_KEYS, "where a recording is played (gpuwatch replay FILE)"),
+)
+
+
+def elsewhere(pressed: str) -> str:
+    """Return what a key that does nothing on the page in front does, and where; ``pressed`` is its
+    name for Textual."""
+    for keys, where in _WHERE:
+        for key in keys:
+            if pressed in key.keys.split(",") and key.help:
+                what = re.sub("^in [a-z ]+: ", "", key.help)
+                return f"{key.shown.split()[0]} works {where}: {what}"
+    return "this key does nothing here; ? shows those that do"
+
+
 _TIME_ITEMS = ("range:zoom(1)", "time:scroll_time(-1)", "cursor")
 OVERVIEW_FOOTER = _footer(
     (*OVERVIEW_KEYS, *APP_KEYS),
-    *("quit", "help", "why:findings", "open", "job", "pause", "filter", "sort", "tree"),
+    *("quit:leave", "help", "why:findings", "open", "job", "pause", "filter", "sort", "tree"),
     *("kill:end_process", "speed(1)", *_TIME_ITEMS, "all:all_processes", "mark"),
     *("save:save_picture", "record", "theme"),
 )
 JOB_FOOTER = _footer(
     (*JOB_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
-    *("quit", "help", "machine:back", "why:findings", "report", "stacks", "output:pane", "fold"),
+    *(
+        "back:leave",
+        "quit:leave",
+        "help",
+        "j|machine:back",
+        "why:findings",
+        "report",
+        "stacks",
+        "output:pane",
+        "fold",
+    ),
     *("GPU:open_gpu", "pause", "kill:end_process", *_TIME_ITEMS, "speed(1)", "mark"),
     *("save:save_picture", "theme"),
 )
 DETAIL_FOOTER = _footer(
     (*DETAIL_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
-    *("back", "why:findings", "left right|other GPU:other_gpu(1)", "up down|scroll:scroll_body(1)"),
-    *(*_TIME_ITEMS, "pause", "save:save_picture", "help", "quit"),
+    *(
+        "q|back",
+        "why:findings",
+        "left right|other GPU:other_gpu(1)",
+        "up down|scroll:scroll_body(1)",
+    ),
+    *(*_TIME_ITEMS, "pause", "save:save_picture", "help"),
 )
 FINDINGS_FOOTER = _footer(
     (*FINDINGS_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
-    *("esc|back", "enter|evidence:open", "up down|select:move(1)", "copy", "unknown", "mark"),
-    *("quit", "help"),
+    *("q|back", "enter|evidence:open", "up down|select:move(1)", "copy", "unknown", "mark"),
+    "help",
 )
 EVIDENCE_FOOTER = _footer(
     (*EVIDENCE_KEYS, *FINDINGS_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
-    *("esc|back", "up down|scroll:scroll_body(1)", "y|copy:copy_finding"),
-    *("left right|other finding:other(1)", "u|unknown", "quit", *_TIME_ITEMS, "help"),
+    *("q|back", "up down|scroll:scroll_body(1)", "y|copy:copy_finding"),
+    *("left right|other finding:other(1)", "u|unknown", *_TIME_ITEMS, "help"),
 )
 REPORT_FOOTER = _footer(
     (*REPORT_KEYS, *APP_KEYS),
-    *("esc|back", "up down|scroll:scroll_body(1)", "save:save_picture", "quit"),
+    *("q|back", "up down|scroll:scroll_body(1)", "save:save_picture"),
 )
 FLEET_FOOTER = _footer(
     (*FLEET_KEYS, *APP_KEYS),
-    *("quit", "help", "open", "filter", "sort", "reverse", "copy:copy_host", "theme"),
+    *("quit:leave", "help", "open", "filter", "sort", "reverse", "copy:copy_host", "theme"),
     "save:save_picture",
 )
 _REPLAY_FOOTER = _footer(
     (*REPLAY_KEYS, *APP_KEYS),
-    *("quit", "help", "play:pause", "n N|finding:to_mark(1)", "go to:go_to"),
+    *("quit:leave", "help", "play:pause", "n N|finding:to_mark(1)", "go to:go_to"),
     *(", .|step:move_cursor(1)", "speed(1)"),
 )
 

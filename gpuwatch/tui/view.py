@@ -11,7 +11,7 @@ from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, Gain, severity_place
 from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, Held, StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
-from gpuwatch.tui.terminal.frame import Run
+from gpuwatch.tui.terminal.frame import Line, Run
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ PANES = ("small", "large", "hidden")
 
 @dataclass(slots=True)
 class JobView:
+    first: bool = False
+    """True if its page is what was asked for: none leads back from there."""
     key: ProcessKey | None = None
     """The job's own key or, until it is known, that of a process of it."""
     last: Job | None = None
@@ -110,7 +112,7 @@ class JobView:
     offset: int = 0
     folded: bool | None = None
     """The loader workers of a rank are one row; ``None``: where there are many."""
-    write_report: Callable[[int], Sequence[str]] | None = None
+    write_report: Callable[[int], Sequence[Line]] | None = None
     """The report of a job that has ended, as lines for a width."""
     report_offset: int = 0
     output: OutputTail | None = None

@@ -242,6 +242,8 @@ class Notes:
                 Problem(
                     source="jobs",
                     message=message,
+                    # A finding that names the same orphans takes its place.
+                    reading="orphaned" if name.startswith("orphans ") else None,
                     since_unix_seconds=self._since[name],
                     severity=severity,
                 )

@@ -348,7 +348,7 @@ class Strip:
         """Return ``rows`` lines of runs, each exactly ``width`` cells, the top one first. With
         ``held`` zero has the quiet style of what is idle, and what held things up its own.
         ``braille``: two columns a cell in one row, where the glyphs have it."""
-        braille = braille and rows == 1 and glyphs.tones
+        braille = braille and rows == 1 and glyphs is not ASCII
         if width <= 0:
             return [[] for _ in range(rows)]
         if series is None:

@@ -10,7 +10,7 @@ from gpuwatch.diagnosis.finding import Diagnosis, about_job
 from gpuwatch.tui.charts.timeline import FindingMark, mark_of
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.display import Display
-from gpuwatch.tui.panels.findings import chosen_finding
+from gpuwatch.tui.panels.findings import chosen_finding, readable_findings
 from gpuwatch.tui.runs import Runs, ended_at, gives_way, mark_now, mark_run, measure_after
 
 if TYPE_CHECKING:
@@ -138,7 +138,13 @@ class DiagnosisController(Controller):
     # -- keys -------------------------------------------------------------------------------------
 
     def action_findings(self) -> None:
-        """Show everything that was found, with the evidence of the selected finding."""
+        """Show everything that was found, with the evidence of the selected finding; of a single
+        finding its evidence."""
+        found = readable_findings(self.view)
+        if len(found) == 1:
+            self.view.finding = found[0].key
+            self.action_evidence()
+            return
         from gpuwatch.tui.pages.findings import FindingsScreen  # noqa: PLC0415
 
         self.display.show_page(FindingsScreen)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from gpuwatch.core.model import Job, JobMember, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Source
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.display import Display
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
     from gpuwatch.outputs.report.recorder import JobRecorder
     from gpuwatch.outputs.report.store import ReportStore
     from gpuwatch.tui.pages.screen import Dialog
+    from gpuwatch.tui.terminal.frame import Line
+    from gpuwatch.tui.view import View
 
 
 # -- the report of a job ---------------------------------------------------------------------------
@@ -63,7 +64,7 @@ class JobReportKeeper:
         self._before: Report | None = None
         """The run before this one."""
         self._exit_code: int | None = None
-        self._written: tuple[int, bool, Report, Sequence[str]] | None = None
+        self._written: tuple[tuple[int, str, Report], Sequence[Line]] | None = None
 
     @property
     def ended(self) -> bool:
@@ -98,20 +99,22 @@ class JobReportKeeper:
             return None
         return self._recorder.report()
 
-    def lines(self, width: int, unicode: bool) -> Sequence[str]:
-        """Return the report as text; of a job that has ended it is written once for each width."""
+    def lines(self, view: View, width: int) -> Sequence[Line]:
+        """Return the report in lines of ``width`` cells; of a job that has ended it is drawn once
+        for each width."""
+        from gpuwatch.tui.panels.report import draw, nothing  # noqa: PLC0415
+
         report = self.report()
         if report is None:
-            return (NOTHING_YET,)
-        if self._written is not None and self._written[:3] == (width, unicode, report):
-            return self._written[3]
-        from gpuwatch.outputs.report.text import report_text  # noqa: PLC0415
+            return nothing(width, NOTHING_YET)
+        key = (width, view.glyphs.name, report)
+        if self._written is not None and self._written[0] == key:
+            return self._written[1]
+        from gpuwatch.outputs.report.document import report_document  # noqa: PLC0415
 
-        text = report_text(
-            report, width=width, colour=False, unicode=unicode, previous=self._previous(report)
-        )
-        lines = tuple(clean(line) for line in text.splitlines())
-        self._written = (width, unicode, report, lines)
+        made = report_document(report, "text", previous=self._previous(report))
+        lines = draw(view, made, width)
+        self._written = (key, lines)
         return lines
 
     def note_exit(self, code: int | None) -> str | None:
@@ -379,6 +382,7 @@ class JobController(Controller):
         self._attached = attached
         if attached is None and started is not None:
             self._attached = started.key
+        self.view.job.first = self._attached is not None
         if self._attached is not None:
             self._read_closely(self._attached)
 
@@ -455,15 +459,17 @@ class JobController(Controller):
             return self._started.report
         return self._report
 
-    def _written_report(self, width: int) -> Sequence[str]:
-        return self.report.lines(width, self.view.glyphs is not ASCII)
+    def _written_report(self, width: int) -> Sequence[Line]:
+        return self.report.lines(self.view, width)
 
     def action_report(self) -> None:
         """Show the report of the job so far, or of the one that has ended."""
         from gpuwatch.tui.pages.job import ReportScreen  # noqa: PLC0415
 
         self.report.note_diagnosis(self._diagnosis.to_the_second())
-        if self.report.report() is None:
+        if self.view.job.key is None:
+            self.display.answer("the report is of one job: j opens it, then R")
+        elif self.report.report() is None:
             self.display.answer(NOTHING_YET)
         else:
             self.display.show(ReportScreen(self.view, self._written_report))

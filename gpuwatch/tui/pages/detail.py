@@ -16,8 +16,19 @@ from gpuwatch.tui.pages.layout import Drawn, Frame, Title, filled, has_boxes
 from gpuwatch.tui.pages.screen import ScrolledScreen, SheetBody, draw_sheet
 from gpuwatch.tui.panels import processes, time_axis
 from gpuwatch.tui.panels.gpus import FED, held_up, scaled_metrics, state_of, throttle_text
-from gpuwatch.tui.panels.time_axis import past_gpu, shown_gpu
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, blank, fit, left, right, spots
+from gpuwatch.tui.panels.time_axis import shown_gpu
+from gpuwatch.tui.terminal.frame import (
+    Line,
+    Row,
+    Run,
+    Zone,
+    blank,
+    fit,
+    left,
+    right,
+    spots,
+    wrapped,
+)
 from gpuwatch.tui.view import View
 
 # -- every reading, as (label, text, style) --------------------------------------------------------
@@ -48,10 +59,9 @@ _ALARMS = {"ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pendi
 
 def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
     """Known readings, in a fixed order, and the labels of what this GPU does not report."""
-    facts = [(OF_GPU[name].label, _written(gpu, name)) for name in _FACTS]
-    found = [*facts, ("UUID", (gpu.uuid, "dim"))]
+    found: list[tuple[str, Run | None]] = []
     if gpu.allocated_to is not None:
-        found.insert(0, ("allocated to", (_jobs(gpu.allocated_to), "text")))
+        found.append(("allocated to", (_jobs(gpu.allocated_to), "text")))
     if gpu.xid_errors:
         found.insert(0, ("Xid errors", _xids(gpu.xid_errors)))
     ages = dict(gpu.reading.late_readings)
@@ -60,6 +70,7 @@ def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
         if written is not None and name in ages:
             written = f"{written[0]} ({units.age(ages[name])} old)", written[1]
         found.append((OF_GPU[name].label, written))
+    found += [(OF_GPU[name].label, _written(gpu, name)) for name in _FACTS]
     known = [(label, *written) for label, written in found if written is not None]
     return known, [label for label, written in found if written is None]
 
@@ -172,9 +183,10 @@ _IN_OTHER_WORDS: Mapping[str, Callable[[Gpu], Run | None]] = {
 
 
 _GIB = 1024.0**3
-_SIDE_WIDTH = 46
-_BUSY_LEAST, _CHART_LEAST = 7, 5
-_WIDE = 110
+_SIDE_WIDTH, _NARROW_SIDE_WIDTH = 46, 41
+_BUSY_LEAST, _CHART_LEAST = 5, 3
+_WIDE, _HALVED = 110, 72
+"""Widths from which on the readings have so much room beside the charts."""
 _LEAD = 7
 """Cells before a chart, for its ticks."""
 
@@ -185,6 +197,8 @@ class _Chart(NamedTuple):
     style: str
     limit: float
     """The scale goes from 0 to this."""
+    now: str = ""
+    """What is read now, where the number is a mean."""
 
     def tick(self, share: float) -> str:
         """Return the value at this share of the scale."""
@@ -202,10 +216,9 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
     boxes = has_boxes(width, height)
 
     def body(width: int, room: int) -> SheetBody:
-        area = width - _SIDE_WIDTH if width >= _WIDE else width
-        view.chart_columns = max(1, area - _LEAD - 1)
+        view.chart_columns = max(1, width - _beside(width) - _LEAD - 1)
         top = [] if boxes else [_title(view, live, width)]
-        lines, zones = (_wide if width >= _WIDE else _narrow)(view, live, width, room - len(top))
+        lines, zones = _body(view, live, width, room - len(top))
         return top, lines, zones, time_axis.values(view, live, width)
 
     text, notes = _named(view, live)
@@ -234,6 +247,7 @@ def _title(view: View, gpu: Gpu, width: int) -> Line:
 
 def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
     """Return the charts of ``gpu``, most important first."""
+    now, live = gpu.reading, view.timeline.moment is None and not gpu.lost
     gpu = shown_gpu(view, gpu)
     busy, memory, power, temperature = scaled_metrics(view, gpu, columns)
     reading, most_clock = gpu.reading, gpu.identity.sm_clock_max_mhz
@@ -241,24 +255,30 @@ def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
     number = f"{busy.text}  {state.word}"
     out = [_Chart(busy.field, number, FED.style, 100.0)]
     for metric in (memory, power, temperature):
-        if metric.limit is not None:
+        seen = metric.value is not None or view.history.gpu(gpu.uuid, metric.field.name)
+        if metric.limit is not None and seen:
             out.append(_Chart(metric.field, metric.text, metric.mood or "area", metric.limit))
     for name, limit in (("sm_active_percent", 100.0), ("sm_clock_mhz", most_clock)):
         value, field = getattr(reading, name), GPU[name]
-        if value is not None and limit is not None:
+        if value is not None and limit is not None and field is not busy.field:
             number = field.text(value, limit if field.limit else None)
             out.append(_Chart(field, number, "area", limit))
-    return out
+    means = (busy.field.name, "power_watts", "sm_active_percent") if live else ()
+    return [
+        one._replace(now=f"now {one.field.text(getattr(now, one.field.name))}")
+        if one.field.name in means
+        else one
+        for one in out
+    ]
 
 
 def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list[Line]:
-    heading = (
-        Row(width).add("  " + chart.field.label, "label").add("  " + chart.number, "value").line()
-    )
-    cells, rows = max(1, width - _LEAD - 1), height - 2
+    row = Row(width).add("  " + chart.field.label, "label").add("  " + chart.number, "value")
+    heading = row.add(f"  {chart.now}" if chart.now else "", "dim").line()
+    cells, rows = max(1, width - _LEAD - 1), height - 1
     name = chart.field.name
     series, key = view.history.gpu(gpu.uuid, name), ("detail", gpu.uuid, name)
-    held = held_up(view, gpu) if name == "busy_percent" else None
+    held = held_up(view, gpu.uuid) if chart.style == FED.style else None
     drawn = view.chart(key, series, cells, chart.limit, chart.style, rows, None, held)
     lines = [heading]
     for number, runs in enumerate(drawn):
@@ -266,75 +286,59 @@ def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list
         tick = chart.tick(shares[number]) if number in shares else ""
         row = Row(width).add(right(tick, _LEAD - 1), "dim").add(view.glyphs.separator, "rule")
         lines.append(row.add_runs(runs, cells).line())
-    return [*lines, time_axis.draw(view, view.window, [(_LEAD, cells)], width)[0]]
+    return lines
 
 
-def _wide(view: View, gpu: Gpu, width: int, room: int) -> Drawn:
-    """Draw charts on the left, the busy one over their full width and higher than the others;
-    readings on the right, processes below."""
-    table = processes.processes_of_gpu(view, gpu.uuid, width, max(4, room // 5))
-    facts = _facts(gpu, _SIDE_WIDTH - 2, view)
-    area = width - _SIDE_WIDTH
-    columns = 2 if area >= 110 else 1
+def _beside(width: int) -> int:
+    """Return how many cells the readings have beside the charts; 0: they stand below."""
+    return _SIDE_WIDTH if width >= _WIDE else _NARROW_SIDE_WIDTH if width >= _HALVED else 0
+
+
+def _body(view: View, gpu: Gpu, width: int, room: int) -> Drawn:
+    """Draw the charts, that of how busy it is higher than the others, on one time axis; the
+    readings beside them, or below where that is too narrow; its processes."""
+    side = _beside(width)
+    area = width - side
     busy, *others = _charts(view, gpu, area)
-    grid_room = max(room - len(table), _BUSY_LEAST)
-    most = min(len(others) // columns, (grid_room - _BUSY_LEAST) // _CHART_LEAST)
-    height = max(_CHART_LEAST, grid_room // (most + 2))
-    grid = _drawn(view, gpu, busy, area, grid_room - most * height)
-    zones = _spots(0, grid, 0, area)
-    spare = ((" " * (area % columns), "text"),)
-    for row in range(0, most * columns, columns):
-        beside = [
-            _drawn(view, gpu, one, area // columns, height) for one in others[row : row + columns]
-        ]
-        for place, chart in enumerate(beside):
-            zones += _spots(len(grid), chart, place * (area // columns), area // columns)
-        for parts in zip(*beside, strict=True):
-            grid.append((*[run for part in parts for run in part], *spare))
-    right_side = [(("  ", "text"), *fact) for fact in facts]
-    rows = max(len(grid), len(facts))
-    both = zip(filled(grid, area, rows), filled(right_side, _SIDE_WIDTH, rows), strict=True)
+    identity = [_uuid(gpu, width)]
+    table = [*identity, *processes.processes_of_gpu(view, gpu.uuid, width, max(4, room // 5))]
+    charts = max(room - len(table) - 1, _BUSY_LEAST)
+    if not side or room < _BUSY_LEAST + len(others) * _CHART_LEAST + len(table) + 1:
+        # The processes are reached by scrolling.
+        charts = max(room - 1, _BUSY_LEAST + len(others) * _CHART_LEAST)
+    each = max(_CHART_LEAST, charts // (len(others) + 2))
+    lines, zones = list[Line](), list[Zone]()
+    for chart in (busy, *others):
+        rows = charts - each * len(others) if chart is busy else each
+        drawn = _drawn(view, gpu, chart, area, rows)
+        zones += spots(len(lines) + 1, rows - 1, _LEAD, max(1, area - _LEAD - 1))
+        lines += drawn
+    axis, clicks = time_axis.draw(view, view.window, [(_LEAD, max(1, area - _LEAD - 1))], area)
+    zones += [zone._replace(y=len(lines)) for zone in clicks]
+    lines.append(axis)
+    facts = _facts(gpu, side - 1 if side else width, view)
+    if not side:
+        return [*lines, *table, blank(width), *facts], zones
+    shown = [((" ", "text"), *fact) for fact in facts]
+    rows = max(len(lines), len(facts))
+    both = zip(filled(lines, area, rows), filled(shown, side, rows), strict=True)
     body = [first + second for first, second in both]
-    return body[: len(grid)] + table + body[len(grid) :], zones
+    return body[: len(lines)] + table + body[len(lines) :], zones
 
 
-def _spots(top: int, lines: Sequence[Line], left: int, width: int) -> list[Zone]:
-    """Return where a chart with its heading, ``width`` cells wide, can be clicked."""
-    return spots(top + 1, len(lines) - 1, left + _LEAD, max(1, width - _LEAD - 1))
-
-
-def _narrow(view: View, gpu: Gpu, width: int, room: int) -> Drawn:
-    """Draw charts, processes and readings one under the other; what does not fit is reached by
-    scrolling."""
-    busy, *others = _charts(view, gpu, width)
-    body: list[Line] = []
-    zones: list[Zone] = []
-    for chart in (busy, *others[:3]):
-        rows = max(_BUSY_LEAST, min(12, room // 2)) if chart is busy else _CHART_LEAST
-        drawn = _drawn(view, gpu, chart, width, rows)
-        zones += _spots(len(body), drawn, 0, width)
-        body += drawn
-    body += processes.processes_of_gpu(view, gpu.uuid, width, 6)
-    body.append(blank(width))
-    if width >= 80:
-        half = width // 2
-        facts = _facts(gpu, half, view)
-        middle = (len(facts) + 1) // 2
-        rest = ((" " * (width - 2 * half), "text"),)
-        second_half = filled(facts[middle:], half, middle)
-        body += [(*one, *two, *rest) for one, two in zip(facts, second_half, strict=False)]
-    else:
-        body += _facts(gpu, width, view)
-    return body, zones
+def _uuid(gpu: Gpu, width: int) -> Line:
+    """Draw the name by which scripts know it, whole."""
+    return Row(width).add(" UUID  ", "label").add(gpu.uuid, "text").line()
 
 
 def _facts(gpu: Gpu, width: int, view: View) -> list[Line]:
-    known, missing = readings(past_gpu(view, gpu))
+    known, missing = readings(shown_gpu(view, gpu))
     lines = []
     for label, text, style in known:
-        row = Row(width).add(left(" " + label, 20), "label")
-        row.add(fit(text, max(0, row.room), view.glyphs.ellipsis), style)
-        lines.append(row.line())
+        row = Row(width).add(left(" " + label, 19, view.glyphs.ellipsis) + " ", "label")
+        first, *rest = wrapped(text, row.room) or [""]
+        lines.append(row.add(first, style).line())
+        lines += [Row(width).add(" " * 20).add(one, style).line() for one in rest]
     if missing and not gpu.lost:
         line = " not reported:"
         for label in missing:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
@@ -347,6 +347,17 @@ _TWO_WAYS = re.compile(r"(\S+) or (\S+?)(,.*)?(?= |$)")
 _STEP = re.compile(r"\((-?\d+)\)$")
 
 
+_SOUGHT: Mapping[str, Choice | None] = {
+    "app.findings": None,
+    "app.job": None,
+    "app.report": Choice("app.report", "the report of the job", "R"),
+    "app.record": None,
+    "app.theme": None,
+}
+"""Commands that people look for, which come first; the report says what it needs where there is no
+job."""
+
+
 def command_palette(view: View, actions: Collection[str]) -> Menu:
     """Return the command palette, which ends with an action of a screen whose keys have
     ``actions``."""
@@ -362,6 +373,10 @@ def _commands(view: View, actions: Collection[str]) -> Iterator[Choice]:
         if action in actions and action != "app.palette":
             for one in _ways(key._replace(action=action)):
                 known.setdefault(one.name, one)
+    for name, choice in _SOUGHT.items():
+        if choice is not None:
+            known.setdefault(name, choice)
+    yield from [known.pop(name) for name in _SOUGHT if name in known]
     yield from known.values()
     if "sort_menu" in actions:
         for name in SORT_KEYS:

@@ -4,11 +4,12 @@ In full are what to do, the waveform that shows it, what speaks for and against 
 out, and the rule's own documentation.
 """
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from textual.binding import BindingType
 
@@ -44,6 +45,7 @@ from gpuwatch.tui.panels.findings import (
     lost,
     lost_sentence,
     mark_line,
+    parts,
     place,
     present_findings,
     readable_findings,
@@ -74,54 +76,84 @@ from gpuwatch.tui.view import View
 
 
 _LEAST_CHART_SECONDS = 60.0
-_MOST_CHARTS = 4
+_ALL_SHOWN = 2
+"""Number of GPUs up to which each has a chart of its own."""
+_ROOMY = 90
+_TALL, _TALLEST = 30, 45
+"""Rows of a page from which on its charts are higher."""
 _AFTER_LOSS = 0.2
 """Share of the range that is from after a GPU was lost."""
 _SPANS = (15.0, 20.0, 30.0, 45.0, 60.0)
 
 
-def _draw_waveform(view: View, finding: Finding, width: int, until: float | None) -> list[Line]:
-    """Draw the GPUs named, who feeds them, and what else shows it, on one time axis."""
+class _Rows(NamedTuple):
+    """Rows of the charts: of how busy a GPU is, of how busy all are, of what else shows it."""
+
+    gpu: int
+    spread: int
+    other: int
+
+
+def _chart_rows(tall: int) -> _Rows:
+    """Return how high charts are on a page of ``tall`` rows: on the smallest the table of the
+    evidence begins in sight."""
+    return _Rows(2, 1, 1) if tall < _TALL else _Rows(3, 2, 2) if tall < _TALLEST else _Rows(6, 4, 3)
+
+
+def _draw_waveform(
+    view: View, finding: Finding, width: int, tall: int, until: float | None
+) -> list[Line]:
+    """Draw the GPUs named, who feeds them, and what else shows it, on one time axis. Of many GPUs
+    one stands for all, with the spread of all of them below it."""
     snapshot = view.snapshot
     if snapshot is None:
         return []
-    job = _job_of(view, finding)
+    one = _representative(finding)
+    job = _job_of(view, one)
     gpus = _gpus_shown(view, finding, job)
     if not gpus and job is None:
         return []
     span = job_charts.span(width)
     view.chart_columns = max(1, span[1])
-    gpus = [shown_gpu(view, gpu) for gpu in gpus]
     if view.own_range:
+        # Charts and the numbers beside them are of the same time.
         seconds = own_span(view, finding, gpus)
-        cursor = view.timeline.cursor_seconds
-        step = min(seconds / 10, 6.0)
-        window = TimeWindow(snapshot.monotonic_seconds, seconds, step, cursor=cursor)
-    else:
-        window = view.window
-    end = until
+        view = replace(view, timeline=replace(view.timeline, span_seconds=seconds))
+    window, end = view.window, until
+    gpus = [shown_gpu(view, gpu) for gpu in gpus]
     if gpus and view.own_range and all(gpu.lost for gpu in gpus):
         # What was before tells more than the nothing since.
         end = _begin(snapshot, finding) + _AFTER_LOSS * window.span_seconds
     if end is not None:
         window = replace(window, now=min(window.now, end))
-    rows = 3 if len(gpus) <= 2 else 1
-    shown = [(trace, rows) for trace in job_charts.gpu_traces(view, gpus)]
+    high = _chart_rows(tall)
+    several = len(gpus) > _ALL_SHOWN
+    alone = [gpu for gpu in gpus if gpu.uuid in one.gpus][:1] or gpus[:1] if several else gpus
+    shown = [(trace, high.gpu) for trace in job_charts.gpu_traces(view, alone)]
     idle = _idle_share(finding)
-    if idle is not None and rows > 1:
+    if idle is not None and high.gpu > 1:
         # The share is that of the finding, which the sentence has as well.
         shown = [(replace(trace, idle=("idle", idle)), rows) for trace, rows in shown]
+    if several:
+        shown.append((job_charts.spread_trace(view, gpus), high.spread))
     reading = rule_of(finding.rule).chart
-    shown += [(trace, 2) for trace in job_charts.metric_traces(view, gpus, reading)]
+    shown += [(trace, high.other) for trace in job_charts.metric_traces(view, alone, reading)]
     if job is not None:
-        shown += [(trace, 2) for trace in job_charts.host_traces(view, job)]
-        shown += [(trace, 2) for trace in job_charts.disk_traces(view, job, reading)]
+        shown += [(trace, high.other) for trace in job_charts.host_traces(view, job)]
+        shown += [(trace, high.other) for trace in job_charts.disk_traces(view, job, reading)]
     if until is not None:
         shown = [(job_charts.of_the_past(trace), rows) for trace, rows in shown]
     lines = job_charts.draw(view, shown, window, width)
     lines.append(time_axis.draw(view, window, [span], width)[0])
-    title = Title(_span_words(window, end is not None))
-    return [*edge(view.glyphs, width, title)[0], *lines]
+    words = _span_words(window, end is not None)
+    if job is not None and len({each.job for each in parts(finding)}) > 1:
+        words += f"; threads of PID {job.pid}"
+    return [*edge(view.glyphs, width, Title(words))[0], *lines]
+
+
+def _representative(finding: Finding) -> Finding:
+    """Return the finding of the job that loses most, where it is one of several."""
+    return max(parts(finding), key=lambda one: one.cost_gpu_seconds or 0.0)
 
 
 def _begin(snapshot: Snapshot, finding: Finding) -> float:
@@ -170,7 +202,7 @@ def _job_of(view: View, finding: Finding) -> Job | None:
 
 def _gpus_shown(view: View, finding: Finding, job: Job | None) -> list[Gpu]:
     wanted = finding.gpus or (() if job is None else job.gpu_uuids)
-    return [gpu for gpu in view.gpus if gpu.uuid in wanted][:_MOST_CHARTS]
+    return [gpu for gpu in view.gpus if gpu.uuid in wanted]
 
 
 def _first_gpu(view: View, finding: Finding) -> Gpu | None:
@@ -192,7 +224,7 @@ def _evidence_title(view: View, finding: Finding, width: int) -> list[Line]:
         lines.append(Row(width).add(f" {mark} {text}", style).line())
     row = Row(width).add("  ")
     for text in _standing(view, finding):
-        if row.used > 2 and row.room < width_of(text) + 2:
+        if row.used > 2 and row.room < width_of(text) + 4:
             lines.append(row.line())
             row = Row(width).add("  ")
         row.add(" " if row.used == 2 else "   ")
@@ -201,19 +233,19 @@ def _evidence_title(view: View, finding: Finding, width: int) -> list[Line]:
 
 
 def _standing(view: View, finding: Finding) -> list[str]:
-    parts = [clean(finding.rule), f"{finding.confidence * 100:.0f}% sure"]
+    texts = [f"{finding.confidence * 100:.0f}% sure"]
     since = finding.since_unix_seconds
     if since is not None:
         text = f"since {time.strftime('%H:%M:%S', time.localtime(since))}"
         if view.snapshot is not None:
             text += f" ({units.age(view.snapshot.taken_at_unix_seconds - since)})"
-        parts.append(text)
+        texts.append(text)
     if finding.gain is not None:
         unknown = "gain not known, " if finding.gain.factor is None else ""
-        parts.append(clean(unknown + finding.gain.in_full))
-    parts += lost_sentence(finding, view.price_per_gpu_hour)
+        texts.append(clean(unknown + finding.gain.in_full))
+    texts += lost_sentence(finding, view.price_per_gpu_hour)
     who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
-    return [*parts, who] if who else parts
+    return [*texts, *([who] if who else []), clean(finding.rule)]
 
 
 def evidence_body(
@@ -221,16 +253,20 @@ def evidence_body(
     finding: Finding,
     width: int,
     *,
-    charts: bool = True,
+    tall: int = 0,
     documentation: str | None = None,
     until: float | None = None,
 ) -> Drawn:
-    """All below the title; the charts end at ``until``, on the snapshots' own clock."""
-    lines = [*_jobs(view, finding, width), *_advice(view, finding, width)]
-    drawn = _draw_waveform(view, finding, width, until) if charts else []
+    """All below the title on a page of ``tall`` rows, without charts if that is 0; the charts end
+    at ``until``, on the snapshots' own clock."""
+    lines, jobs = list(_advice(view, finding, width)), list(_jobs(view, finding, width))
+    if tall >= _TALL or not tall:
+        lines, jobs = [*jobs, *lines], []
+    drawn = _draw_waveform(view, finding, width, tall, until) if tall else []
     zones = job_charts.clicks(len(lines), len(drawn), width)
     lines += drawn
     lines += _evidence(view, finding.evidence, width)
+    lines += jobs
     lines += _ruled_out(view, finding, width)
     lines += _not_checked(view, finding, width)
     if documentation:
@@ -246,7 +282,7 @@ def plain_text(view: View, finding: Finding) -> str:
     head = [f"gpuwatch: {host}{where}: {cause(finding.rule)}"]
     width = _COPY_WIDTH
     top = _evidence_title(view, finding, width)
-    rest, _ = evidence_body(view, finding, width, charts=False)
+    rest, _ = evidence_body(view, finding, width)
     return "\n".join([*head, *[_plain(line) for line in (*top, *rest)]]) + "\n"
 
 
@@ -280,7 +316,9 @@ def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
     for one, where in zip(finding.members, places, strict=True):
         row = Row(width).add("   ").add(left(where, max(map(width_of, places))))
         changed = ", ".join([clean(each.change) for each in one.advice if each.wanted is not None])
-        for text, style in ((lost(one), "label"), (changed, "value"), (whose(one, jobs), "label")):
+        # Where nothing is to be set, what it is in this one: how many orphans, what they hold.
+        says = changed or clean(one.summary)
+        for text, style in ((lost(one), "label"), (says, "value"), (whose(one, jobs), "label")):
             if text and row.room > 3:
                 row.add("  ").add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
         yield row.line()
@@ -293,6 +331,8 @@ def _advice(view: View, finding: Finding, width: int) -> Iterator[Line]:
     for one in finding.advice:
         yield from _paragraph(one.action, width, style="value")
         setting = clean(one.change) if one.setting is not None and one.wanted is not None else ""
+        # Where there is little room the action alone names the setting.
+        setting = setting if width >= _ROOMY or not one.why else ""
         text = f"{setting}: {one.why}" if setting and one.why else setting or one.why
         if text:
             yield from _paragraph(text, width, 5, "label")
@@ -307,14 +347,14 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[
     columns: list[Column[Evidence]] = [
         Column("reading", lambda one: clean(one.name, 60), "text", style=lambda *_: "text"),
         Column("value", _value, style=lambda *_: "value"),
-        Column("threshold", _threshold, style=lambda *_: "label"),
+        Column("limit", _threshold, style=lambda *_: "label"),
     ]
     names, values, bounds = [max(width_of(c.cell(one)) for one in evidence) for c in columns]
     roomy = width >= 76
     widths = (
         min(names, width // 3 if roomy else width - 16),
         min(max(5, values), width // 5),
-        min(max(10, bounds), width // 6),
+        min(max(5, bounds), width // 6),
     )
     columns = [one._replace(width=cells) for one, cells in zip(columns, widths, strict=True)]
     columns = columns if roomy else columns[:2]
@@ -340,11 +380,18 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[
 
 
 def _value(one: Evidence) -> str:
-    return clean(units.quantity(one.value, one.unit), 200)
+    # Of what it is a share the meaning beside it says.
+    unit = _short(one.unit) if one.says else one.unit
+    return clean(units.quantity(one.value, unit), 200)
+
+
+_UNIT_WORD = re.compile(r" [a-z]{4,}.*$")
 
 
 def _threshold(one: Evidence) -> str:
-    return "" if one.threshold is None else units.quantity(one.threshold, _short(one.unit))
+    text = "" if one.threshold is None else units.quantity(one.threshold, _short(one.unit))
+    # A unit that is a word stands beside the value.
+    return _UNIT_WORD.sub("", text)
 
 
 def _short(unit: str | None) -> str | None:
@@ -438,7 +485,7 @@ def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Li
         lines += _entry(view, one, width, selected=one is chosen)
     if room - len(lines) >= _LEAST_PREVIEW:
         until = None if finding_holds(view, chosen) else view.job.findings_at
-        lines += evidence_body(view, chosen, width, until=until)[0]
+        lines += evidence_body(view, chosen, width, tall=room, until=until)[0]
     return lines[:room], zones
 
 
@@ -500,7 +547,7 @@ def draw_evidence(
         top = Row(width).add(fit(f" {note}", width, view.glyphs.ellipsis), "key").line()
         above = _evidence_title(view, finding, width)
         below, zones = evidence_body(
-            view, finding, width, documentation=documentation, until=gone_at
+            view, finding, width, tall=height, documentation=documentation, until=gone_at
         )
         zones = [zone._replace(y=zone.y + len(above)) for zone in zones]
         bottom = time_axis.values(view, _first_gpu(view, finding), width)

@@ -71,6 +71,7 @@ from gpuwatch.tui.panels.table import (
     state_style,
     width_of_columns,
 )
+from gpuwatch.tui.panels.time_axis import shown_process
 from gpuwatch.tui.runs import ended_at, find_job
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -246,7 +247,8 @@ def _gpu_rows(page: Page) -> int:
 def _draw_gpus(page: Page, rows: int) -> Drawn:
     if rows != len(page.gpus):
         return [_gpu_summary(page.view, page.gpus, page.width)], []
-    painter = GpuPainter(page.view, page.gpus, page.width, marked=False)
+    lead, _ = job_charts.span(page.width)
+    painter = GpuPainter(page.view, page.gpus, page.width, marked=False, lead=lead)
     if not page.decided["each_gpu"] and rows > 1:
         # Their mean has the chart below.
         return [line for gpu in page.gpus for line in painter.draw(gpu, GpuStyle.SINGLE, 1)], []
@@ -443,14 +445,17 @@ def tree_rows(view: View, job: Job) -> list[TreeRow]:
     on_gpus: dict[ProcessKey, list[Process]] = {}
     for process in () if view.snapshot is None else view.snapshot.processes:
         if process.gpu_uuid is not None:
-            on_gpus.setdefault(process.key, []).append(process)
+            shown = shown_process(view, process, process.gpu_uuid)
+            on_gpus.setdefault(process.key, []).append(shown)
     places = {gpu.uuid: gpu.identity.machine for gpu in view.gpus}
     machines = {
         one.pid // PIDS_OF_A_MACHINE: places.get(one.gpu_uuid or "")
         for processes in on_gpus.values()
         for one in processes
     }
-    members, families = _folded(job.members) if is_folded(view, job) else (job.members, {})
+    uses = {key: some[0].gpu_uuid for key, some in on_gpus.items()}
+    every = [shown_process(view, one, uses.get(one.key)) for one in job.members]
+    members, families = _folded(every) if is_folded(view, job) else (every, {})
     commands = {member.pid: member.command for member in members}
     loops = {loop.key: loop for loop in job.loops}
     drawn = branches([(member.pid, member.parent_pid) for member in members], view.glyphs)
@@ -638,7 +643,8 @@ def _table_rows(page: Page) -> int:
     report, height = page.decided["report"], page.tall
     least = 3 if height < 16 else 5 if height < 24 else 6 if height < 30 else 8
     page.table_least = least + (2 if report and height >= 16 else 0)
-    wanted = height * 11 // 20 if report else height // 4
+    share = 5 if len(page.gpus) <= 1 else 4
+    wanted = height * 11 // 20 if report else height // share
     page.table_wanted = max(page.table_least, wanted)
     return 0
 
@@ -650,16 +656,19 @@ def _draw_table(page: Page, rows: int) -> Drawn:
     if not page.decided["report"]:
         return draw_tree(page, job, rows)
     assert view.job.write_report is not None
-    return _report(view, view.job.write_report(page.width - 1), page.width, rows), []
+    return _report(view, view.job.write_report(page.width), page.width, rows), []
 
 
 def _keys(view: View) -> Footer:
     """Return the keys that do something for this job."""
     job = shown_job(view)
     without = set() if view.job.output is not None else {_OUTPUT_KEY}
+    # The first page is left for good, another leads back to the whole machine.
+    leaving = "quit" if view.job.first else "back"
     if job is not None and ended_at(view, job) is not None:
         without |= {"S", "t", "k"} if shows_report(view) else {"S"}
-    return [key for key in JOB_FOOTER if key[0] not in without]
+    without |= set() if view.job.first else {"j"}
+    return [k for k in JOB_FOOTER if k[0] not in without and (k[0] != "q" or k[1] == leaving)]
 
 
 def _of_processes(page: Page) -> Title:
@@ -752,21 +761,17 @@ def draw_pane(view: View, frame: Frame) -> list[Line]:
     return [*frame.lines[: page.pane_top], *pane, *frame.lines[page.pane_top + rows :]]
 
 
-def _report(view: View, texts: Sequence[str], width: int, height: int) -> list[Line]:
+def _report(view: View, whole: Sequence[Line], width: int, height: int) -> list[Line]:
     """Draw the report of the job that has ended, from ``view.job.report_offset`` on."""
     state = view.job
     rows = height - 1
-    state.report_offset = max(0, min(state.report_offset, len(texts) - rows))
-    below = len(texts) - state.report_offset - rows
+    state.report_offset = max(0, min(state.report_offset, len(whole) - rows))
+    below = len(whole) - state.report_offset - rows
     row = Row(width, prefix="b:").add(" REPORT", "label")
     note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: full screen"
     row.note(note, "warn" if below > 0 else "label")
-    shown = texts[state.report_offset : state.report_offset + rows]
-    return filled([row.line(), *[_text_line(view, one, width) for one in shown]], width, height)
-
-
-def _text_line(view: View, text: str, width: int) -> Line:
-    return Row(width).add(" ").add(fit(text, width - 1, view.glyphs.ellipsis)).line()
+    shown = whole[state.report_offset : state.report_offset + rows]
+    return filled([row.line(), *shown], width, height)
 
 
 def _waiting(view: View, width: int, height: int) -> Frame:
@@ -967,16 +972,16 @@ class JobScreen(ListScreen):
 
 class ReportScreen(ScrolledScreen):
     """Screen of a report: ``write`` gives its lines for a width; it is asked once for each
-    width."""
+    width and set of characters."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(REPORT_KEYS)
     CANVAS_ID = "report"
 
-    def __init__(self, view: View, write: Callable[[int], Sequence[str]]) -> None:
+    def __init__(self, view: View, write: Callable[[int], Sequence[Line]]) -> None:
         super().__init__(view)
         self._write = write
-        self._texts: Sequence[str] = ()
-        self._width = 0
+        self._lines: Sequence[Line] = ()
+        self._drawn_of: tuple[int, str] | None = None
 
     def drawn(self, width: int, height: int) -> Frame:
         frame, self.body_offset = draw_sheet(
@@ -985,6 +990,7 @@ class ReportScreen(ScrolledScreen):
         return frame
 
     def _body(self, width: int, _room: int) -> SheetBody:
-        if width != self._width:
-            self._texts, self._width = self._write(width - 1), width
-        return [], [_text_line(self.view, text, width) for text in self._texts], [], []
+        drawn_of = width, self.view.glyphs.name
+        if drawn_of != self._drawn_of:
+            self._lines, self._drawn_of = self._write(width), drawn_of
+        return [], self._lines, [], []

@@ -42,7 +42,7 @@ class GpuStyle(Enum):
         return self.value[1]
 
 
-MOST_ROWS_A_GPU = {GpuStyle.STACKED: 26, GpuStyle.WIDE: 5, GpuStyle.SINGLE: 1}
+MOST_ROWS_A_GPU = {GpuStyle.STACKED: 32, GpuStyle.WIDE: 5, GpuStyle.SINGLE: 1}
 
 
 class OverviewRows(NamedTuple):
@@ -77,7 +77,8 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     charts = 3 if height >= 24 and width >= 76 else 1
     axis, edges = int(height >= 20), 5 if has_boxes(width, height) else 0
     table, least = (
-        max(4, height // (4 + (gpus == 1))),
+        # Fewer GPUs run fewer processes, and their charts get the room.
+        max(4, height // (6 if gpus == 1 else 5 if gpus <= 4 else 4)),
         3 if height >= 14 else 2 if height >= 10 else 1,
     )
     for host, above, between, kept in (

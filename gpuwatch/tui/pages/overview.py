@@ -31,6 +31,7 @@ from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
 from gpuwatch.tui.panels import findings, processes, time_axis
 from gpuwatch.tui.panels import gpus as gpu_rows
 from gpuwatch.tui.panels.bars import HEADER, footer_panel
+from gpuwatch.tui.panels.gpus import LEAD
 from gpuwatch.tui.panels.time_axis import past_host
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, left, right, width_of
 from gpuwatch.tui.view import SORT_KEYS, RowKey, View
@@ -40,8 +41,6 @@ from gpuwatch.tui.view import SORT_KEYS, RowKey, View
 
 _MEGABYTE = 1024 * 1024
 _CORE_WIDTH = 20
-_LEAD = 24
-"""Cells before the charts where each has a line."""
 _HALVES_WIDTH = 76
 """A narrower screen has no room for both of two rates in half of it."""
 
@@ -58,7 +57,7 @@ def _host_rows(page: Page) -> int:
     if page.gpus:
         return page.overview.host
     height, room = page.height, page.room - page.table_least
-    narrow = page.width < 2 * _LEAD
+    narrow = page.width < 2 * LEAD
     wanted = 1 if height < 16 or narrow else 3 if height < 22 else 7
     if height >= 30 and not narrow:
         snapshot = page.view.snapshot
@@ -68,17 +67,19 @@ def _host_rows(page: Page) -> int:
 
 
 def _draw_host(page: Page, rows: int) -> Drawn:
-    return draw_host(page.view, page.width, rows), []
+    # Its charts begin where those of the GPUs above do.
+    lead = max([LEAD, *[start for start, _ in page.spans[:1]]])
+    return draw_host(page.view, page.width, rows, lead), []
 
 
 HOST = Panel("host", _host_rows, _draw_host)
 
 
-def draw_host(view: View, width: int, rows: int) -> list[Line]:
+def draw_host(view: View, width: int, rows: int, lead: int = LEAD) -> list[Line]:
     """Draw ``rows`` lines about the host: one is a summary, three add charts, more add cores."""
     if view.snapshot is None:
         return filled([], width, rows)
-    painter = _HostPainter(view, past_host(view, view.snapshot.host), width)
+    painter = _HostPainter(view, past_host(view, view.snapshot.host), width, lead)
     if rows == 1:
         return [painter.summary()]
     halves = rows <= 3 and width >= _HALVES_WIDTH
@@ -138,8 +139,9 @@ def _busiest(percents: tuple[float | None, ...], bars: str) -> str:
 
 
 class _HostPainter:
-    def __init__(self, view: View, host: Host, width: int) -> None:
+    def __init__(self, view: View, host: Host, width: int, lead: int) -> None:
         self._view = view
+        self._lead = lead
         self._host = host
         self._width = width
         self._glyphs = view.glyphs
@@ -207,14 +209,14 @@ class _HostPainter:
         self, label: str, value: Run, name: str, limit: float | None, width: int, rows: int = 1
     ) -> list[Line]:
         """Draw a chart with its label and number, aligned with the GPUs' charts above."""
-        room = max(0, width - _LEAD - 1)
+        room = max(0, width - self._lead - 1)
         lines = []
         for number, drawn in enumerate(self._chart(name, room, limit, rows)):
             row = Row(width)
             if number == rows - 1:
-                row.add("  ").add(label, "label").pad_to(_LEAD - 2 - width_of(value[0]))
+                row.add("  ").add(label, "label").pad_to(self._lead - 2 - width_of(value[0]))
                 row.add(*value)
-            row.pad_to(_LEAD - 1).add(self._glyphs.separator, "rule")
+            row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule")
             lines.append(row.add_runs(drawn, room).line())
         return lines
 
@@ -256,7 +258,7 @@ class _HostPainter:
     def full(self, rows: int) -> list[Line]:
         """Draw a machine without a GPU: a chart a line, then a chart for every core."""
         lines = [*self._cpu(self._width, 2 if rows >= 8 else 1), self._memory_line(self._width)]
-        room = max(1, self._width - _LEAD - 1)
+        room = max(1, self._width - self._lead - 1)
         for one in _RATES:
             # The scale stands before the chart, as wide as the others: they have one time axis.
             name, text = one.name, self._text(one)
@@ -266,7 +268,7 @@ class _HostPainter:
             lines += self._charted(f"{one.short} {scale}", value, name, ceiling, self._width)
         if rows >= 9:
             self._view.chart_columns = room
-            axis, _ = time_axis.draw(self._view, self._window, [(_LEAD, room)], self._width)
+            axis, _ = time_axis.draw(self._view, self._window, [(self._lead, room)], self._width)
             lines.append(axis)
         lines.append(self._facts(self._width))
         return filled([*lines, *self._core_grid(rows - 9)], self._width, rows)

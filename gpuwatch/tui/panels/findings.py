@@ -170,12 +170,17 @@ def undecided(unknown: Iterable[Unchecked]) -> dict[str, list[str]]:
 
 
 def present_findings(view: View) -> tuple[Finding, ...]:
-    """Return a finding for each cause; those of the job that is looked at come first."""
+    """Return a finding for each cause; those of the job that is looked at come first, information
+    last."""
     diagnosis, job = view.diagnosis, view.job.last
     if diagnosis is None or job is None:
         return () if diagnosis is None else diagnosis.causes
     own = {id(one) for one in about_job(diagnosis, job)}
-    return tuple(sorted(diagnosis.causes, key=lambda one: own.isdisjoint(map(id, parts(one)))))
+
+    def order(one: Finding) -> tuple[bool, bool]:
+        return one.severity == "info", own.isdisjoint(map(id, parts(one)))
+
+    return tuple(sorted(diagnosis.causes, key=order))
 
 
 def findings_of_ended_job(view: View) -> tuple[Finding, ...]:
@@ -257,11 +262,14 @@ def _worth_saying(view: View) -> list[Problem]:
 
 
 def _is_a_finding(view: View, problem: Problem) -> bool:
-    """Return whether a finding says it: a GPU that is lost is said once, with what to do."""
+    """Return whether a finding says it: a GPU that is lost, or orphans, are said once, with what to
+    do."""
+    findings = () if view.diagnosis is None else view.diagnosis.findings
+    if problem.reading == "orphaned":
+        return any(one.rule == "orphaned_workers" for one in findings)
     names: set[str | None] = {problem.target} if problem.reading is None else set()
     if problem.reading == "lost":
         names = {gpu.uuid for gpu in view.gpus if gpu.lost}
-    findings = () if view.diagnosis is None else view.diagnosis.findings
     found = [uuid for one in findings if one.rule == "gpu_lost" for uuid in one.gpus]
     return bool(names) and names.issubset(found)
 

@@ -14,7 +14,7 @@ from statistics import median
 from typing import NamedTuple, TypeVar, cast
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, GpuReading
 from gpuwatch.core.registry import GPU, MAIN, Field
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.finding import Finding
@@ -62,6 +62,13 @@ class Metric:
         return self.mood or "gauge"
 
 
+def busy_name(reading: GpuReading) -> str:
+    """Return the reading that says how busy a GPU is: of an instance of one (MIG), which has no
+    utilisation, how active its SMs are."""
+    active = reading.busy_percent is None and reading.sm_active_percent is not None
+    return "sm_active_percent" if active else "busy_percent"
+
+
 Metrics = tuple[Metric, Metric, Metric, Metric]
 
 
@@ -86,7 +93,7 @@ def metrics(
     if reading.memory_used_is_process_sum:
         memory = replace(memory, text=f"{memory.brief} procs")
     return (
-        _metric(reading, "busy_percent", None, 100.0),
+        _metric(reading, busy_name(reading), None, 100.0),
         memory,
         _metric(reading, "power_watts", power_limit, power_scale),
         _metric(reading, "temperature_celsius", hot, hot or 100.0, _mood(heat, hot, 1.0)),
@@ -232,15 +239,19 @@ class State(NamedTuple):
 
 FED = State("fed", "fed")
 STARVED = State("starved", "starved")
-IN_BURSTS = State("in bursts", "starved")
+PAUSES = State("pauses", "starved")
 THROTTLED = State("throttled", "throttled")
 WAITING = State("waiting", "waiting")
+UNDERUSED = State("underused", "waiting")
 SLOWEST = State("slowest", "fed")
 IDLE = State("idle", "idle")
 LOST = State("lost", "error")
 IN_USE = State("in use", "unknown")
 UNKNOWN = State("unknown", "unknown")
-STATES = (FED, STARVED, IN_BURSTS, THROTTLED, WAITING, SLOWEST, IDLE, LOST, IN_USE, UNKNOWN)
+STATES = (
+    *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, SLOWEST, IDLE, LOST, IN_USE),
+    UNKNOWN,
+)
 
 _BY_RULE = {
     "thermal_throttle": THROTTLED,
@@ -248,11 +259,10 @@ _BY_RULE = {
     "collective_wait": WAITING,
     "straggler": WAITING,
     "pipeline_bubbles": WAITING,
-    "busy_without_work": WAITING,
-    "oscillation": IN_BURSTS,
-    "checkpoint_pauses": IN_BURSTS,
-    "recompiles": IN_BURSTS,
-    "validation_pauses": IN_BURSTS,
+    "busy_without_work": UNDERUSED,
+    "checkpoint_pauses": PAUSES,
+    "recompiles": PAUSES,
+    "validation_pauses": PAUSES,
 }
 """The others to which idle time is lost starve a GPU; those to which busy time is lost, or none,
 say nothing of how busy it is."""
@@ -267,7 +277,7 @@ the second on is fed."""
 
 def state_of(view: View, gpu: Gpu) -> State:
     """Return the state of now; or of the moment that is looked at, by what was found and read
-    then."""
+    then. The finding that leads for the GPU has the word: it comes and goes as the verdict does."""
     moment = view.timeline.moment
     said: Sequence[Finding | FindingMark]
     if moment is None:
@@ -279,27 +289,32 @@ def state_of(view: View, gpu: Gpu) -> State:
     if lost:
         return LOST
     for one in said:
-        if (word := _by_finding(one, gpu)) is not None:
+        if (word := _by_finding(one, gpu.uuid)) is not None:
             return word
     if moment is not None:
         # Why it was throttled is not kept.
-        return _by_readings(_recent(view, gpu, _COARSE_SECONDS))
+        return _state_read(view, gpu)
+    return _kept_for_seconds(view, gpu.uuid, lambda: _read_now(view, gpu))
+
+
+def _read_now(view: View, gpu: Gpu) -> State:
     held_back = throttle_text(gpu.reading)
     if held_back is not None and held_back[1] == "error":
         # Not at its power limit alone, where a GPU at full work belongs.
         return THROTTLED
-    return _kept_for_seconds(
-        view,
-        gpu.uuid,
-        lambda: _by_readings(_recent(view, gpu, _COARSE_SECONDS)),
-    )
+    return _state_read(view, gpu)
 
 
-def held_up(view: View, *gpus: Gpu) -> list[Held]:
+def _state_read(view: View, gpu: Gpu) -> State:
+    of_sms = busy_name(gpu.reading) != "busy_percent"
+    return _by_readings(_recent(view, gpu, _COARSE_SECONDS), of_sms=of_sms)
+
+
+def held_up(view: View, *gpus: GpuKey) -> list[Held]:
     """Return when findings held up most of these GPUs: what their chart is coloured by."""
     out = []
     for mark in view.spans:
-        if 2 * sum(one.uuid in mark.gpus for one in gpus) <= len(gpus):
+        if 2 * sum(one in mark.gpus for one in gpus) <= len(gpus):
             continue
         state = LOST if mark.rule == "gpu_lost" else _by_finding(mark, gpus[0])
         if state is None or state is SLOWEST:
@@ -322,9 +337,9 @@ def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> 
     return cast("Answer", view.held[key])
 
 
-def _by_finding(said: Finding | FindingMark, gpu: Gpu) -> State | None:
+def _by_finding(said: Finding | FindingMark, gpu: GpuKey) -> State | None:
     """Return the state that a finding means; ``None`` where that is for the readings to say."""
-    if said.rule == "straggler" and said.gpus[0] == gpu.uuid:
+    if said.rule == "straggler" and said.gpus[0] == gpu:
         return SLOWEST
     if said.rule in _BY_RULE:
         return _BY_RULE[said.rule]
@@ -335,18 +350,20 @@ def _by_finding(said: Finding | FindingMark, gpu: Gpu) -> State | None:
     return IDLE if rule.of_rest else STARVED
 
 
-def _by_readings(recent: Sequence[Column | None]) -> State:
+def _by_readings(recent: Sequence[Column | None], *, of_sms: bool) -> State:
+    """Return the state that readings mean; ``of_sms``: how active SMs are, which never reaches the
+    utilisation of a GPU that is fed."""
     known = [one for one in recent if one is not None]
     if not known:
         return UNKNOWN
     if max(high for _, _, high in known) <= IDLE_PERCENT:
         return IDLE
     mean = sum(mean for _, mean, _ in known) / len(known)
-    return FED if mean >= _FED_PERCENT else IN_USE
+    return FED if mean >= _FED_PERCENT and not of_sms else IN_USE
 
 
 def _recent(view: View, gpu: Gpu, seconds: float) -> Sequence[Column | None]:
-    series, end = view.history.gpu(gpu.uuid, "busy_percent"), view.timeline.moment
+    series, end = view.history.gpu(gpu.uuid, busy_name(gpu.reading)), view.timeline.moment
     if series is None or view.snapshot is None:
         return []
     end = view.snapshot.monotonic_seconds if end is None else end
@@ -419,13 +436,16 @@ def _period(columns: Sequence[Column | None]) -> float | None:
 # -- one GPU ---------------------------------------------------------------------------------------
 
 
+LEAD = 24
+"""Cells before a chart, for its label and its number; where a line has more to say, more."""
 _LABEL_WIDTH = 7
 _VALUE_WIDTH = 13
 _TICK_WIDTH = 4
 _STATE_WIDTH = 10
 _NAME_WIDTH = 9
-_NARROW, _BROAD = 60, 120
-"""Widths below the first have room for the most needed numbers, from the second on for limits."""
+_NARROW, _ALIGNED, _BROAD = 60, 76, 120
+"""Widths below the first have room for the most needed numbers, from the last on for limits; from
+the second on all charts of a page begin in one column."""
 _TICK_ROWS = 3
 """A chart of so many rows has ticks at 0, 50 and 100."""
 _LESS_POWER, _MORE_POWER = 12, 18
@@ -434,10 +454,13 @@ _LESS_POWER, _MORE_POWER = 12, 18
 
 class GpuPainter:
     """Painter of the GPUs of one frame, all in the same style and on the same time window.
-    ``marked``: the selected one has a mark."""
+    ``marked``: the selected one has a mark; ``lead``: cells before the charts."""
 
-    def __init__(self, view: View, gpus: Sequence[Gpu], width: int, *, marked: bool) -> None:
+    def __init__(
+        self, view: View, gpus: Sequence[Gpu], width: int, *, marked: bool, lead: int = LEAD
+    ) -> None:
         self._view = view
+        self._lead = lead
         self._width = width
         self._glyphs, self._ellipsis = view.glyphs, view.glyphs.ellipsis
         self._window = view.window
@@ -453,7 +476,7 @@ class GpuPainter:
         """Draw ``gpu`` in exactly ``rows`` lines."""
         self.spans = []
         state = state_of(self._view, gpu)
-        self._now = gpu.reading.busy_percent
+        self._now = getattr(gpu.reading, busy_name(gpu.reading))
         gpu = shown_gpu(self._view, gpu)
         metrics = scaled_metrics(self._view, gpu, self._width)
         match style:
@@ -481,7 +504,7 @@ class GpuPainter:
         return row.add(severity_sign(finding.severity, self._glyphs), style_of(finding))
 
     def _add_name(self, row: Row, gpu: Gpu, most: int = _NAME_WIDTH) -> Row:
-        width = min(self._name_width, most)
+        width = max(0, min(self._name_width, most))
         return row.add(left(brief_name(gpu.identity, width), width, self._ellipsis), "title")
 
     def _add_facts(self, row: Row, gpu: Gpu) -> Row:
@@ -508,7 +531,7 @@ class GpuPainter:
     ) -> list[list[Run]]:
         view, window, limit = self._view, self._window, metric.limit
         series = view.history.gpu(gpu.uuid, metric.field.name)
-        held = held_up(view, gpu) if metric.field.name == "busy_percent" else None
+        held = held_up(view, gpu.uuid) if style == FED.style else None
         key = gpu.uuid, metric.field.name
         return view.chart(key, series, width, limit, style, rows, window, held, braille=braille)
 
@@ -554,7 +577,7 @@ class GpuPainter:
 
     def _stacked(self, gpu: Gpu, state: State, metrics: Metrics, rows: int) -> list[Line]:
         busy, memory, power, temperature = metrics
-        lead = 2 + _LABEL_WIDTH + _VALUE_WIDTH + 2
+        lead = LEAD
         room = self._width - lead - 1
         high = 1 + (rows >= _LESS_POWER) + (rows >= _MORE_POWER)
         heading = self._begin(gpu, self._width)
@@ -569,7 +592,9 @@ class GpuPainter:
                 row = Row(self._width).add("  ")
                 ticks = self._ticks(number, len(chart)) if metric is busy else ""
                 if number == 0:
-                    row.add(left(metric.field.label, _LABEL_WIDTH), "label")
+                    label = metric.field.label
+                    label = label if len(label) < _LABEL_WIDTH else metric.field.short
+                    row.add(left(label, _LABEL_WIDTH), "label")
                     row.add(*self._value(metric, _VALUE_WIDTH - len(ticks)))
                 elif number <= len(words):
                     row.add(*words[number - 1])
@@ -584,13 +609,15 @@ class GpuPainter:
     def _wide(self, gpu: Gpu, state: State, metrics: Metrics, rows: int) -> list[Line]:
         tall, narrow = rows - 1, self._width < _NARROW
         begin = self._begin(gpu, self._width)
-        if not narrow:
-            self._add_name(begin, gpu)
-            # So much is needed by what stands below the name.
-            begin.pad_to(2 + self._index_width + (_NAME_WIDTH if tall >= _TICK_ROWS else 0))
-        begin.add(*self._value(metrics[0], 5))
         ticks = 0 if tall < _TICK_ROWS or narrow else _TICK_WIDTH
-        lead = begin.used + ticks + 1
+        value = self._value(metrics[0], 5)
+        if narrow:
+            lead = begin.add(*value).used + 1
+        else:
+            # Name and number end where those of all charts of the page do.
+            lead = LEAD
+            self._add_name(begin, gpu, LEAD - ticks - 7 - begin.used)
+            begin.pad_to(LEAD - ticks - 7).add(*value)
         chart, words = self._busy(gpu, metrics[0], state, lead, self._width - lead - 1, tall)
         lines = []
         for number, drawn in enumerate(chart):
@@ -626,7 +653,11 @@ class GpuPainter:
             else [(memory, 14), (power, 10), (temperature, 8)]
         )
         cells = cells[: 1 if width < _NARROW else 3]
-        row.add(*self._value(busy, 5)).add(glyphs.separator, "rule")
+        value = self._value(busy, 5)
+        if width >= _ALIGNED:
+            row.pad_to(self._lead - 7).add(*value).add(" ").add(glyphs.separator, "rule")
+        else:
+            row.add(*value).add(glyphs.separator, "rule")
         room = max(0, width - row.used - sum(size for _, size in cells) - 3)
         chart, _ = self._busy(gpu, busy, state, row.used, room, 1, braille=True)
         row.add_runs(chart[0], room).add(" ")
@@ -658,8 +689,11 @@ class GpuPainter:
             label = f"{gap}{metric.field.short} " if labelled else "  " if gap else " "
             if row.room < len(label) + size + gauge + 2:
                 break
-            row.add(label, "label").add_runs(self._gauge(metric, gauge), gauge)
-            row.add(*self._value(metric, size + bool(gauge), brief=brief))
+            row.add(label, "label").add(*self._value(metric, size, brief=brief))
+            if gauge:
+                known = metric.value is not None and metric.limit
+                row.add(self._glyphs.separator if known else " ", "rule")
+                row.add_runs(self._gauge(metric, gauge), gauge)
             gap = "  "
         return self._add_facts(row, gpu).line()
 

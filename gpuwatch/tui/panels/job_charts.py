@@ -18,6 +18,7 @@ from gpuwatch.tui.charts.strips import (
     TimeWindow,
     highest,
     idle_spans,
+    mean_shown,
     nice_ceiling,
 )
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
@@ -70,6 +71,17 @@ class Spread(Together):
     def combine(self, columns: Sequence[Column | None]) -> Column | None:
         known = [one for one in columns if one is not None]
         return (known[0][0], known[1][1], known[2][2]) if len(known) == 3 else None
+
+
+class Envelope(Together):
+    """Series made of several: from the least to the most that any of them had, with their mean."""
+
+    def combine(self, columns: Sequence[Column | None]) -> Column | None:
+        known = [one for one in columns if one is not None]
+        if not known:
+            return None
+        lows, means, highs = zip(*known, strict=True)
+        return min(lows), sum(means) / len(known), max(highs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +172,29 @@ def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
             text="lost" if gpu.lost else units.percent(gpu.reading.busy_percent),
             style=state_of(view, gpu).style,
             series=view.history.gpu(gpu.uuid, "busy_percent"),
-            held=held_up(view, gpu),
+            held=held_up(view, gpu.uuid),
         )
         for gpu in gpus
     ]
+
+
+def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
+    """Return a chart of how busy ``gpus`` are together, up to the busiest of them."""
+    uuids, history = [gpu.uuid for gpu in gpus], view.history
+    busy = [gpu.reading.busy_percent for gpu in gpus]
+    known = [one for one in busy if one is not None]
+    low, high = (f"{one:.0f}" for one in (min(known, default=0.0), max(known, default=0.0)))
+    reach = units.UNKNOWN if not known else f"{low}%" if low == high else f"{low}-{high}%"
+    find = [history.gpu(uuid, "busy_percent") for uuid in uuids]
+    return Trace(
+        kind="gpus",
+        label=f"all {len(gpus)} GPUs",
+        short=f"{len(gpus)} gpus",
+        text=reach,
+        style="value",
+        series=Envelope(tuple(uuids), lambda: find),
+        held=held_up(view, *[gpu.uuid for gpu in gpus]),
+    )
 
 
 def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
@@ -221,13 +252,15 @@ def _trace(
     style: str | None = None,
     **more: Any,
 ) -> Trace:
-    """Return the job's reading ``name``, of now or of the moment that is looked at."""
-    series = view.history.job(job.key, name)
+    """Return the job's reading ``name``: its mean over the time that is shown, or what it was at
+    the moment that is looked at."""
+    series, value = view.history.job(job.key, name), getattr(job, name)
     if view.timeline.moment is not None:
         column = past_column(view, series)
         value = None if column is None else column.mean
-    else:
-        value = getattr(job, name)
+    elif value is not None:
+        shown = mean_shown(series, view.window)
+        value = value if shown is None else shown
     return Trace(kind, label, short or kind, write(value), style or kind, series, **more)
 
 
@@ -244,7 +277,7 @@ def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
         text=units.percent(mean(gpu.reading.busy_percent for gpu in gpus)),
         style=states.pop() if len(states) == 1 else "unknown",
         series=together if gpus else None,
-        held=held_up(view, *gpus),
+        held=held_up(view, *[gpu.uuid for gpu in gpus]),
         note=None if gpus else "no process of this job uses a GPU",
     )
 

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gpuwatch.core import units
-from gpuwatch.core.model import JobMember, Process
+from gpuwatch.core.model import JobMember, Process, ProcessKey
 from gpuwatch.core.registry import LOOP, PROCESS, Field
 from gpuwatch.jobs.words import role_name
 from gpuwatch.outputs.terminal import Column
@@ -23,6 +23,7 @@ from gpuwatch.tui.panels.table import (
     fitting,
     state_style,
 )
+from gpuwatch.tui.panels.time_axis import shown_process
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, fit_middle
 from gpuwatch.tui.view import RowKey, View, row_key
 
@@ -60,7 +61,11 @@ def table_rows(view: View) -> list[TableRow]:
     snapshot = view.snapshot
     if snapshot is None:
         return []
-    ordered = sorted(snapshot.processes, key=_sort_key(view), reverse=view.reverse)
+    every: Sequence[Process] = snapshot.processes
+    if view.sort in _FLICKERING_SORTS:
+        # They stand in the order of the numbers that are shown.
+        every = [shown_process(view, one, one.gpu_uuid) for one in every]
+    ordered = sorted(every, key=_sort_key(view), reverse=view.reverse)
     wanted = _wanted(view)
     branch = [""] * len(ordered)
     if view.tree:
@@ -72,7 +77,7 @@ def table_rows(view: View) -> list[TableRow]:
     waits = {
         loop.key: _DATA.text(loop.data_wait_share) for job in snapshot.jobs for loop in job.loops
     }
-    members = {member.key: member for job in snapshot.jobs for member in job.members}
+    members = _members(view)
     now = snapshot.taken_at_unix_seconds
     return [
         TableRow(
@@ -85,6 +90,11 @@ def table_rows(view: View) -> list[TableRow]:
         )
         for process, before in zip(ordered, branch, strict=False)
     ]
+
+
+def _members(view: View) -> dict[ProcessKey, JobMember]:
+    jobs = () if view.snapshot is None else view.snapshot.jobs
+    return {member.key: member for job in jobs for member in job.members}
 
 
 def _command(process: Process, member: JobMember | None) -> str:
@@ -102,6 +112,8 @@ _NUMBERS = {
     "cpu": "cpu_percent",
     "memory": "memory_resident_bytes",
 }
+
+_FLICKERING_SORTS = {"sm", "cpu"}
 
 
 def _sort_key(view: View) -> Callable[[Process], tuple[float | str, ...]]:
@@ -135,6 +147,7 @@ def _wanted(view: View) -> Callable[[Process], bool]:
     users = [word.removeprefix(USER) for word in words if word.startswith(USER)]
     words = [word for word in words if not word.startswith(USER)]
     among = None
+    members = _members(view)
     if view.this_gpu_only and view.selected_gpu is not None and view.snapshot is not None:
         among = _rows_of_gpu(view.snapshot.processes, view.selected_gpu)
     if among is None and not view.filter_text:
@@ -146,8 +159,11 @@ def _wanted(view: View) -> Callable[[Process], bool]:
         user = (process.user or "").lower()
         if any(user not in names.split(",") for names in users):
             return False
-        text = f"{process.pid} {process.user or ''} {process.name or ''} {process.command or ''}"
-        return all(word in text.lower() for word in words)
+        # What the table says of it can be searched for, and what it has no room for.
+        shown = _command(process, members.get(process.key))
+        own = (process.own_pid, process.user, process.name, process.command, shown)
+        text = " ".join([str(one) for one in own if one is not None]).lower()
+        return all(word in text for word in words)
 
     return keep
 
@@ -361,7 +377,9 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         zones.append(Zone(len(lines), 0, width, "process", key))
         selected = key == view.selected_row
         focused = selected and view.focus == "processes" and not view.in_findings
-        entry = one._replace(spark=_spark(view, one.process, window, spark)) if spark else one
+        entry = one._replace(process=shown_process(view, one.process, one.process.gpu_uuid))
+        if spark:
+            entry = entry._replace(spark=_spark(view, one.process, window, spark))
         shown = (entry._replace(seconds=None), _for(entry.seconds), selected, focused)
         found = before.get(key) if before_form == form else None
         if found is None or found[0] != shown:

@@ -11,11 +11,19 @@ from dataclasses import replace
 from itertools import groupby
 from math import ceil
 from operator import itemgetter
+from typing import TypeVar
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuReading, Host
+from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Host, JobMember, Process
 from gpuwatch.core.registry import GPU, HOST, MAIN, Field, Unit
-from gpuwatch.core.store import GPU_SERIES, HOST_SERIES, Column, Series, bucket_index
+from gpuwatch.core.store import (
+    GPU_SERIES,
+    HOST_SERIES,
+    PROCESS_SERIES,
+    Column,
+    Series,
+    bucket_index,
+)
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
 from gpuwatch.tui.charts.strips import Columns, Glyphs, TimeWindow, mean_shown
@@ -37,7 +45,7 @@ def past_column(view: View, series: Columns | None) -> Column | None:
     return None if column is None else Column(*column)
 
 
-_FLICKERING = ("busy_percent", "power_watts")
+_FLICKERING = ("busy_percent", "sm_active_percent", "power_watts")
 
 
 def shown_gpu(view: View, gpu: Gpu) -> Gpu:
@@ -52,6 +60,22 @@ def shown_gpu(view: View, gpu: Gpu) -> Gpu:
         if getattr(gpu.reading, name) is not None
     }
     return replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
+
+
+Shown = TypeVar("Shown", Process, JobMember)
+
+
+def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
+    """Return a process, or a member of a job, with shares that flicker as means over the time that
+    charts show up to now; ``uuid``: the GPU that it uses."""
+    window = TimeWindow(view.window.now, view.timeline.span_seconds)
+    means = {
+        name: mean_shown(view.history.process(process.key, uuid, name), window)
+        for name in PROCESS_SERIES
+        if getattr(process, name, None) is not None
+    }
+    known = {name: value for name, value in means.items() if value is not None}
+    return replace(process, **known)  # type: ignore[arg-type]
 
 
 def past_gpu(view: View, gpu: Gpu) -> Gpu:

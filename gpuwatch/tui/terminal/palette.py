@@ -63,15 +63,16 @@ GPUWATCH_LIGHT = Theme(
     dark=False,
 )
 
-# Sixteen colours and the terminal's own background: every hue is one the terminal defines.
+# Sixteen colours and the terminal's own background: every hue is one the terminal defines. Not the
+# plain blue, which is too dark to read on black; red is for what is lost.
 _ANSI = {
     "text": "default",
     "background": "default",
-    "accent": "blue",
+    "accent": "bright_blue",
     "fed": "green",
     "starved": "yellow",
-    "throttled": "red",
-    "waiting": "magenta",
+    "throttled": "magenta",
+    "waiting": "bright_blue",
     "idle": "bright_black",
     "unknown": "cyan",
     "gauge": "cyan",
@@ -79,7 +80,7 @@ _ANSI = {
     "host": "cyan",
     "main": "yellow",
     "worker": "cyan",
-    "disk": "blue",
+    "disk": "magenta",
     "dim": "bright_black",
     "label": "default",
     "rule": "bright_black",
@@ -140,7 +141,10 @@ class Palette(dict[str, Style]):
             background = ground.blend(Color.parse(self._hues[tint]), _TINT).hex
         if tone and not self._ansi:
             return _toned(foreground, background, tone)
-        if self._ansi and surface in {"s", "c"}:
+        if self._ansi and surface == "s":
+            # A row of many hues turned around is hard to read.
+            foreground, bold, reverse = self._hues["text"], None, True
+        elif self._ansi and surface == "c":
             reverse = True
         if self._no_color:
             return Style(

@@ -11,6 +11,8 @@ import pytest
 from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.charts.strips import ASCII, DOTS, UNICODE
 from gpuwatch.tui.display import Display, theme_name
+from gpuwatch.tui.pages.findings import EvidenceScreen
+from tests.tui.diagnoses import HandEngine, several
 from tests.tui.driving import TRUECOLOR, HandSampler, HandSource, driven, surroundings
 from tests.tui.scenes import scene
 
@@ -231,3 +233,61 @@ async def test_a_terminal_that_is_behind_gets_the_newest_picture(
         drive.app.drawing.redraw()
         await drive.settle()
         assert drive.text == later != shown
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("R", "R works on a job's page (j)"),
+        ("S", "S works on a job's page (j)"),
+        ("o", "o works on a job's page (j)"),
+        ("u", "u works in the diagnosis (d)"),
+        ("y", "y works in the diagnosis (d)"),
+        ("colon", ": works where a recording is played"),
+        ("x", "this key does nothing here; ? shows those that do"),
+    ],
+)
+async def test_a_key_that_does_nothing_here_says_what_it_needs(key: str, says: str) -> None:
+    """On the overview; the page itself stays as it was."""
+    async with driven(scene("starved", 2), (120, 40)) as drive:
+        before = drive.lines[:-2]
+        await drive.press(key)
+        assert says in drive.lines[-2]
+        assert drive.lines[:-2] == before
+
+
+async def test_q_goes_back_page_by_page_and_quits_from_the_first() -> None:
+    """The footers name it so; a job that was asked for is a first page of its own."""
+    what = scene("starved", 2)
+    async with driven(what, (120, 40), engine=HandEngine(several(what.now))) as drive:
+        for way in (("enter",), ("d",), ("d", "enter"), ("j",), ("j", "R")):
+            await drive.press(*way)
+            for _ in range(len(way)):
+                assert drive.lines[-1].split()[:2] == ["q", "back"]
+                await drive.press("q")
+            assert drive.lines[-1].split()[:2] == ["q", "quit"]
+        await drive.press("q")
+        assert drive.app.return_code == 0
+    async with driven(what, (120, 40), attached=what.now.jobs[0].key) as drive:
+        assert drive.lines[-1].split()[:2] == ["q", "quit"]
+        await drive.press("R", "q")
+        assert drive.app.return_code is None
+        await drive.press("q")
+        assert drive.app.return_code == 0
+
+
+async def test_why_opens_the_only_finding() -> None:
+    """Its evidence; of several the list."""
+    what = scene("starved", 1)
+    async with driven(what, engine=HandEngine(several(what.now))) as drive:
+        await drive.press("d")
+        assert isinstance(drive.app.screen, EvidenceScreen)
+
+
+async def test_the_palette_begins_with_what_people_look_for() -> None:
+    """Why, the job, its report, a recording, the theme."""
+    async with driven(scene("starved", 2), (120, 40)) as drive:
+        await drive.press("ctrl+p")
+        begins = ["".join(text for text, _ in one) for one in drive.dialog.lines(72)[2:7]]
+        for line, word in zip(begins, ("why", "job", "report", "record", "theme"), strict=True):
+            assert word in line

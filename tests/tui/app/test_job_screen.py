@@ -9,9 +9,11 @@ from gpuwatch.core.model import Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.outputs.report.store import ReportStore
+from gpuwatch.outputs.report.text import report_text
 from gpuwatch.sources.simulated.source import SimulatedSource
+from gpuwatch.tui.app import new_engine
 from gpuwatch.tui.pages.detail import DetailScreen
-from gpuwatch.tui.pages.findings import FindingsScreen
+from gpuwatch.tui.pages.findings import EvidenceScreen
 from gpuwatch.tui.pages.job import JobScreen, ReportScreen
 from gpuwatch.tui.pages.overview import OverviewScreen
 from gpuwatch.tui.view import row_key
@@ -293,7 +295,7 @@ async def test_the_report_of_a_job_that_runs_says_what_was_found() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (80, 12)])
 async def test_without_a_driver_the_finding_of_a_job_is_seen(size: tuple[int, int]) -> None:
-    """Above the notice that there is no driver, which has a line; d says why."""
+    """Above the notice that there is no driver, which has a line; d says why, at once."""
     now = without_driver()
     engine = HandEngine(diagnosis(now, found_on_cpu()))
     async with driven(now, size, engine=engine, attached=KEY) as drive:
@@ -307,4 +309,34 @@ async def test_without_a_driver_the_finding_of_a_job_is_seen(size: tuple[int, in
         assert second is not None
         assert first < second
         await drive.press("d")
-        assert isinstance(drive.app.screen, FindingsScreen)
+        assert isinstance(drive.app.screen, EvidenceScreen)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+async def test_the_report_begins_with_the_verdict_and_what_to_do(size: tuple[int, int]) -> None:
+    """Then come the dashboard's charts with the times of the clock, then the document that
+    ``gpuwatch report`` prints."""
+    what = scene("starved", 2, attached=True, seconds=60)
+    job = what.now.jobs[0]
+    async with driven(what.past[0], size, make_engine=new_engine, attached=job.key) as drive:
+        for snapshot in what.past[1:]:
+            await drive.sampler.feed(snapshot)
+        await drive.press("R")
+        text = drive.text
+        order = (
+            "The GPUs were busy",
+            "loader is CPU-bound   lost",
+            "Raise num_workers",
+            "over time",
+        )
+        places = [text.index(words) for words in order]
+        assert places == sorted(places)
+        (axis,) = [line for line in drive.lines if "\u2575" in line]
+        assert ":" in axis
+        busy = [line for line in drive.lines if "GPU 1 busy" in line]
+        assert len(busy) == 1
+        report = drive.app.jobs.report.report()
+        printed = report_text(report, width=200)
+        await drive.press("end")
+        last = [line.strip(" \u2502") for line in drive.lines[:-1] if line.strip(" \u2502")][-2:]
+        assert any(line.split("  ")[-1][:30] in printed for line in last)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import Job, Snapshot
+from gpuwatch.core.model import Job, Problem, Snapshot
 from gpuwatch.diagnosis.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import (
     Advice,
@@ -24,8 +24,14 @@ from gpuwatch.tui.charts.strips import ASCII, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import findings, overview
 from gpuwatch.tui.pages.dialogs import unknown_dialog
-from gpuwatch.tui.pages.findings import EvidenceScreen, FindingsScreen, evidence_body, plain_text
-from gpuwatch.tui.panels.findings import cause, place
+from gpuwatch.tui.pages.findings import (
+    EvidenceScreen,
+    FindingsScreen,
+    draw_evidence,
+    evidence_body,
+    plain_text,
+)
+from gpuwatch.tui.panels.findings import cause, place, present_findings
 from gpuwatch.tui.runs import Runs, mark_now, measure_after
 from gpuwatch.tui.terminal.frame import width_of
 from gpuwatch.tui.view import View
@@ -160,13 +166,12 @@ async def test_a_finding_that_is_gone_stays_to_be_read() -> None:
     engine = HandEngine(several(what.now))
     async with driven(what, engine=engine) as drive:
         await drive.press("d")
-        await drive.press("enter")
         assert "no longer holds" not in drive.text
         engine.diagnosis = nothing(what.now)
         await drive.next()
         assert "no longer holds" in drive.text
         assert "Raise num_workers" in drive.text
-        await drive.press("escape")
+        await drive.press("escape", "d")
         assert isinstance(drive.app.screen, FindingsScreen)
         await drive.press("enter")
         assert "no finding to open" in drive.lines[-2]
@@ -221,7 +226,6 @@ async def test_a_starved_machine_is_diagnosed_on_the_screen() -> None:
         assert "waited for data" in drive.lines[2]
         assert "num_workers 2 ->" in drive.lines[3]
         await drive.press("d")
-        await drive.press("enter")
         assert "loader_cpu_bound" in drive.text
         await drive.press("end")
         last = find("loader_cpu_bound").documentation.split()[-1]
@@ -402,7 +406,7 @@ async def test_the_waveform_of_a_finding_that_cleared_stays() -> None:
         return [line.partition("\u2502")[2] for line in lines[top + 1 : top + 4]]
 
     async with driven(what, (120, 40), engine=engine) as drive:
-        await drive.press("d", "enter")
+        await drive.press("d")
         engine.diagnosis = nothing(what.now)
         await drive.feed(busy_at(what.now, 1, 3.0))
         at = drive.app.screen
@@ -436,7 +440,7 @@ def test_a_lost_gpu_is_said_once() -> None:
     assert "GPU 1 fell off the bus." in after
     # Its chart ends soon after the loss, however long ago that is.
     for each in (view, view_of(busy_at(what.now, 1200, 0.0), history=what.history)):
-        shown = texts(evidence_body(each, one, 120)[0])
+        shown = texts(evidence_body(each, one, 120, tall=40)[0])
         top = next(n for n, line in enumerate(shown) if "its last 60 seconds" in line)
         assert shown[top + 3].split()[:4] == ["GPU", "1", "busy", "lost"]
         assert "█" * 20 in shown[top + 3]
@@ -459,3 +463,67 @@ def test_what_holds_no_longer_is_listed_where_nothing_does() -> None:
         ["■", "first"],
         [],
     ]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+def test_the_evidence_for_many_gpus_shows_one_of_them_all_of_them_and_who_feeds_them(
+    size: tuple[int, int],
+) -> None:
+    """Also where the finding is one of several jobs; the table begins on the first page."""
+    what = scene("starved", 8, seconds=60)
+    engine = new_engine()
+    for snapshot in (*what.past, what.now):
+        engine.push(snapshot)
+    engine.finish()
+    found = engine.diagnosis
+    view = view_of(what, diagnosis=found)
+    one = found.causes[0]
+    assert len(one.members) > 1
+    shown = texts(draw_evidence(view, one, *size, 0, documentation=None)[0].lines)
+    text = "\n".join(shown)
+    for label in ("GPU 0 busy", "all 8 GPUs", "main threads", "8 workers"):
+        assert sum(label in line[:28] for line in shown) == 1, label
+    assert "GPU 1 busy" not in text
+    assert "meaning" in text
+
+
+def test_orphans_are_said_once_and_those_of_several_jobs_are_one_finding_with_a_list() -> None:
+    """The line of problems gives way to the finding; its evidence has a row for each job."""
+    what = scene("starved", 8, seconds=30)
+    problem = Problem(
+        source="jobs",
+        message="2 loader workers are left over from a job that has ended",
+        reading="orphaned",
+    )
+    now = dataclasses.replace(what.now, problems=(problem,))
+    each = [
+        Finding(
+            rule="orphaned_workers",
+            severity="warning",
+            confidence=0.9,
+            summary=f"{count} loader workers have outlived the training process",
+            job=job.key,
+        )
+        for count, job in zip((2, 3), now.jobs, strict=False)
+    ]
+    one = dataclasses.replace(each[0], job=None, members=tuple(each))
+    before = "\n".join(drawn(view_of(now), 120, 40))
+    found = dataclasses.replace(diagnosis(now, *each), causes=(one,))
+    view = view_of(now, diagnosis=found)
+    after = "\n".join(drawn(view, 120, 40))
+    assert "left over from a job" in before
+    assert "left over from a job" not in after
+    assert after.count("outlived") == 1
+    rows = [line for line in texts(evidence_body(view, one, 120)[0]) if "outlived" in line]
+    assert [row.split()[2] for row in rows] == ["2", "3"]
+
+
+def test_information_never_stands_above_a_warning() -> None:
+    """Not even where it is about the job that is looked at."""
+    what = scene("starved", 8)
+    first, second = what.now.jobs[:2]
+    good = dataclasses.replace(starved(what.now, job=first.key), severity="info")
+    bad = starved(what.now, 4, job=second.key, rule="loader_io_bound")
+    view = view_of(what, diagnosis=diagnosis(what.now, bad, good))
+    view.job.last = first
+    assert [one.severity for one in present_findings(view)] == ["warning", "info"]

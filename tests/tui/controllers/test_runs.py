@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from gpuwatch.core.model import Job, Snapshot, TrainingLoop
-from gpuwatch.tui.pages.findings import EvidenceScreen, FindingsScreen
+from gpuwatch.tui.pages.findings import EvidenceScreen
 from gpuwatch.tui.runs import Runs, next_run
 from tests.tui.controllers.test_diagnosis import busy_at
 from tests.tui.diagnoses import HandEngine, diagnosis, nothing, starved
@@ -201,10 +201,6 @@ async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:
         await drive.settle()
         assert "waits for data 38%" in drive.lines[2]
         await drive.press("d")
-        assert isinstance(drive.app.screen, FindingsScreen)
-        assert "nothing holds it up" in drive.text
-        assert "until the job ended" in drive.text
-        await drive.press("enter")
         assert isinstance(drive.app.screen, EvidenceScreen)
         assert "The job has ended" in drive.text
         (busy,) = [line for line in drive.lines if "GPU 0 busy" in line]

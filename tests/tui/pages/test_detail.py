@@ -7,7 +7,7 @@ import pytest
 
 from gpuwatch.core.model import Process, XidError
 from gpuwatch.tui.charts.timeline import Timeline
-from gpuwatch.tui.pages import detail
+from gpuwatch.tui.pages import detail, overview
 from gpuwatch.tui.pages.detail import readings
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
@@ -118,3 +118,31 @@ def test_the_detail_leaves_the_view_of_the_overview_alone() -> None:
     assert before == (
         *(view.filter_text, view.sort, view.process_offset, view.selected_row, view.tree),
     )
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+def test_readings_stand_beside_charts_that_share_one_time_axis(size: tuple[int, int]) -> None:
+    """Of a screen that is not scrolled; the UUID stands on the page, whole."""
+    what = scene("starved", 2)
+    view = view_of(what)
+    lines = texts(detail.draw(view, *size, 0)[0].lines)
+    first = next(at for at, line in enumerate(lines) if " busy " in line)
+    below = "\n".join(line[size[0] // 2 :] for line in lines[first : first + 5])
+    assert "memory controller" in below
+    clocks = [line for line in lines if "\u2575" in line]
+    assert len(clocks) == 1
+    assert what.now.gpus[0].uuid in whole(view, size[0])
+
+
+def test_an_instance_without_utilisation_shows_how_active_its_sms_are() -> None:
+    """MIG: the first chart is that of its SMs, on its page and on the overview."""
+    what = scene("mig", 2)
+    one = next(gpu for gpu in what.now.gpus if gpu.identity.mig_instance is not None)
+    view = view_of(what, selected_gpu=one.uuid)
+    lines = texts(detail.draw(view, 120, 40, 0)[0].lines)
+    assert "SM active" in lines[2]
+    assert "\u2588" * 20 in lines[8]
+    shown = texts(overview.draw(view, 120, 40).lines)
+    at = next(place for place, line in enumerate(shown) if "H200 MIG" in line)
+    assert re.search(r"\d+%", shown[at])
+    assert "\u2588" * 20 in shown[at + 1]

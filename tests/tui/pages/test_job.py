@@ -9,12 +9,14 @@ import pytest
 from gpuwatch.core.model import BusySample, Job, JobRank, Problem, Process
 from gpuwatch.core.store import Store
 from gpuwatch.recording.hosts.together import Machine, together
+from gpuwatch.tui.charts.strips import mean_shown
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import job
+from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.job_charts import Together
 from gpuwatch.tui.runs import follow_job
 from gpuwatch.tui.terminal.frame import plain
-from gpuwatch.tui.view import View
+from gpuwatch.tui.view import View, row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import (
     Printed,
@@ -311,10 +313,12 @@ def test_the_charts_of_a_job_that_has_ended_stay_at_its_end() -> None:
 def test_a_report_that_was_scrolled_to_its_end_has_nothing_below() -> None:
     """The last line is the last of the report, and no more lines are counted."""
     view = job_view_of(machine(one_job(ended_at_unix_seconds=1100.0, members=())))
-    view.job.write_report = lambda width: [f"line {n} of {width}" for n in range(80)]
+    view.job.write_report = lambda width: [
+        ((f" line {n} of {width}".ljust(width), "text"),) for n in range(80)
+    ]
     view.job.report_offset = 10_000
     lines = job_drawn(view, 100, 30)
-    assert "line 79 of 97" in lines[-3]
+    assert "line 79 of 98" in lines[-3]
     assert not any("more lines" in line for line in lines)
 
 
@@ -369,3 +373,27 @@ def test_what_a_job_was_stays_when_it_has_ended() -> None:
     assert "1 loader worker, pinned memory on" in "\n".join(lines[:8])
     assert any("  1 worker" in line for line in lines)
     assert any("  GPU 0 busy" in line for line in lines)
+
+
+def test_numbers_that_flicker_are_means_over_the_time_that_is_shown() -> None:
+    """Of the main thread, of the workers, and of the rows of processes; a table that is sorted by
+    one stands in the order of what it shows."""
+    what = scene("starved", 1, seconds=90, attached=True)
+    view = job_view_of(what)
+    one = what.now.jobs[0]
+    series = view.history.job(one.key, "main_thread_cpu_percent")
+    lines = job_drawn(view, 120, 40)
+    (row,) = [line for line in lines if " main thread " in line]
+    assert f"{mean_shown(series, view.window):.0f}%" in row
+    process = next(each for each in what.now.processes if each.gpu_uuid is not None)
+    series = view.history.process(process.key, process.gpu_uuid, "cpu_percent")
+    cpu = mean_shown(series, view.window)
+    (row,) = [line for line in lines if "training process" in line]
+    assert f"{cpu:.0f}%" in row
+    # As the instant it would be another number.
+    assert abs(cpu - process.cpu_percent) >= 1.0
+    view = view_of(what, sort="cpu", tree=False)
+    rows = processes.table_rows(view)
+    shown = [each.process.cpu_percent for each in rows]
+    assert shown == sorted(shown, reverse=True)
+    assert next(each for each in rows if each.key == row_key(process)).process.cpu_percent == cpu

@@ -9,6 +9,7 @@ import pytest
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Frame
+from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.gpus import metrics, scaled_metrics
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
@@ -295,3 +296,11 @@ def test_only_a_unified_gpu_is_measured_against_the_host() -> None:
     identity = dataclasses.replace(bare.identity, memory_total_bytes=None)
     bare = dataclasses.replace(bare, identity=identity)
     assert metrics(bare, 100.0)[1].limit is None
+
+
+def test_what_a_row_says_can_be_searched_for() -> None:
+    """A role that the table writes in place of a command; the command itself as well."""
+    view = view_of(scene("starved", 1), filter_text="loader", tree=False)
+    rows = processes.table_rows(view)
+    assert rows
+    assert {row.command for row in rows} == {"loader worker"}

@@ -102,7 +102,9 @@ def with_output(pane: str) -> list[str]:
 
 def that_has_ended(size: Size) -> list[str]:
     view = job_view("rerun", 1, seconds=70)
-    view.job.write_report = lambda width: [f"line {n} of {width} cells" for n in range(60)]
+    view.job.write_report = lambda width: [
+        ((f" line {n} of {width} cells".ljust(width), "text"),) for n in range(60)
+    ]
     return job_drawn(view, *size)
 
 

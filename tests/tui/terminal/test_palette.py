@@ -137,3 +137,15 @@ def test_paler_tones_lie_between_ink_and_ground() -> None:
     assert tones == sorted(tones)
     assert len(set(tones)) == 4
     assert tones[0] > 1.5
+
+
+def test_in_sixteen_colours_a_selected_row_is_of_one_look() -> None:
+    """Plain text turned around, whatever its cells mean; no dark blue; red is for what is lost."""
+    palette = Palette(themes()["ansi-dark"])
+    selected = {palette[f"s:{name}"] for name in ("text", "warn", "dim", "value", "gauge", "key")}
+    assert len(selected) == 1
+    assert selected.pop().reverse
+    for style in styles_in_use():
+        assert palette[style].color.name != "blue", style
+    assert palette["error"].color.name == "bright_red"
+    assert "red" not in palette["throttled"].color.name

@@ -1,0 +1,237 @@
+"""Report of a job as the screen writes it: the document that ``gpuwatch report`` prints.
+
+What was found and what to do come first, then the dashboard's own charts over the whole time, then
+all else in the order of the document.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import ceil
+
+from gpuwatch.core.model import GpuKey
+from gpuwatch.core.text import clean
+from gpuwatch.outputs import terminal
+from gpuwatch.outputs.report import document, text
+from gpuwatch.outputs.report.document import Document, Found, Paragraph, Timeline
+from gpuwatch.outputs.report.model import TimeProfile
+from gpuwatch.tui.charts.strips import ASCII, Column, TimeWindow
+from gpuwatch.tui.charts.timeline import FindingMark
+from gpuwatch.tui.pages.layout import Title, edge
+from gpuwatch.tui.panels import job_charts, time_axis
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause, severity_sign
+from gpuwatch.tui.panels.gpus import FED, held_up
+from gpuwatch.tui.panels.job_charts import Trace
+from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, to_ascii, wrapped
+from gpuwatch.tui.view import View
+
+# -- the document ----------------------------------------------------------------------------------
+
+
+_FIRST = ("verdict", "why", "bad", "warn")
+"""Styles of the paragraphs that come first."""
+
+
+def draw(view: View, made: Document, width: int) -> list[Line]:
+    """Draw the whole document in lines of ``width`` cells."""
+    blocks = [block for section in made.sections for block in section.blocks]
+    first = [one for one in blocks if isinstance(one, Paragraph) and one.style in _FIRST]
+    found = [one for one in blocks if isinstance(one, Found)]
+    charts = [one for one in blocks if isinstance(one, Timeline)]
+    lines = []
+    if made.simulated:
+        lines.append(Row(width).add(" SIMULATED: none of this ran.", "warn").line())
+    for says in sorted(first, key=lambda one: _FIRST.index(one.style)):
+        style = {"bad": "error", "warn": "label", "why": "text"}.get(says.style, "title")
+        lines += _wrapped(says.text, width, 1, style)
+    for each in found:
+        lines += _to_do(view, each, width)
+    for block in charts:
+        lines += _over_time(view, block, width)
+    for section in made.sections:
+        rest = [one for one in section.blocks if one not in (*first, *charts)]
+        if rest:
+            name = section.title or "What it was"
+            name = name if name[:2].isupper() else name[0].lower() + name[1:]
+            lines += edge(view.glyphs, width, Title(name))[0]
+            lines += _in_words(view, rest, width)
+    return lines
+
+
+def _wrapped(words: str, width: int, indent: int, style: str) -> Iterator[Line]:
+    for one in wrapped(clean(words), width - indent - 1):
+        yield Row(width).add(" " * indent).add(one, style).line()
+
+
+def _to_do(view: View, found: Found, width: int) -> Iterator[Line]:
+    """Yield what was found in a line with what it cost, and below it what to do."""
+    look = SEVERITY_STYLES.get(found.severity, "warn")
+    row = Row(width).add(f" {severity_sign(found.severity, view.glyphs)} ", look)
+    row.add(cause(found.rule), look)
+    if found.cost:
+        row.fits(f"   lost {clean(found.cost)}", "value")
+    if found.when and row.room > 16:
+        when = fit(f"   {clean(found.when)}", row.room - 1, view.glyphs.ellipsis)
+        row.add(when, "label")
+    yield row.line()
+    if found.gain:
+        yield from _wrapped(f"Gain: {found.gain}", width, 3, "text")
+    for one in found.advice:
+        yield from _wrapped(one, width, 3, "value")
+
+
+_STYLES = {
+    terminal.BOLD: "title",
+    terminal.DIM: "label",
+    terminal.RED: "error",
+    terminal.YELLOW: "warn",
+    terminal.CYAN: "key",
+}
+_SEQUENCE = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+def _in_words(view: View, blocks: Sequence[document.Block], width: int) -> Iterator[Line]:
+    """Yield the blocks as text, in the colours that they have on a terminal."""
+    page = terminal.Page(width - 2, colour=True)
+    for block in blocks:
+        if isinstance(block, Found):
+            # What to do, the gain and the cost are said above.
+            block = block._replace(advice=(), cost="", gain="")  # noqa: PLW2901
+        text.write_block(page, block)
+    for line in page.lines:
+        row, style = Row(width).add(" "), "text"
+        for part in _SEQUENCE.split(line):
+            if _SEQUENCE.fullmatch(part):
+                style = _STYLES.get(part, "text")
+            else:
+                shown = clean(part)
+                row.add(to_ascii(shown) if view.glyphs is ASCII else shown, style)
+        yield row.line()
+
+
+# -- the charts ------------------------------------------------------------------------------------
+
+
+class Profile:
+    """Time profile of a report as a series of charts; ``begin`` is the time of its first bucket."""
+
+    def __init__(self, profile: TimeProfile, begin: float, bucket_seconds: float) -> None:
+        self._profile, self._begin, self._seconds = profile, begin, bucket_seconds
+
+    def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
+        """Return the last ``count`` columns up to the one that holds ``end``, oldest first."""
+        last = int(end // column_seconds)
+        return [
+            self._column(number * column_seconds, (number + 1) * column_seconds)
+            for number in range(last - count + 1, last + 1)
+        ]
+
+    def _column(self, begin: float, end: float) -> Column | None:
+        first = max(0, int((begin - self._begin) // self._seconds))
+        stop = max(0, ceil((end - self._begin) / self._seconds - 1e-6))
+        profile = self._profile
+        parts = zip(profile.minimum, profile.mean, profile.maximum, strict=True)
+        known = [
+            (low, mean, high)
+            for low, mean, high in list(parts)[first:stop]
+            if low is not None and mean is not None and high is not None
+        ]
+        if not known:
+            return None
+        lows, means, highs = zip(*known, strict=True)
+        return min(lows), sum(means) / len(means), max(highs)
+
+
+_LOOKS = {"waits for data": "starved", "loader workers": "worker", "main thread": "main"}
+_LOW, _EACH = 2, 1
+_WIDE = 100
+"""Width from which on the charts of GPUs have more rows."""
+_EACH_SHOWN = 16
+
+
+def _over_time(view: View, made: Timeline, width: int) -> list[Line]:
+    """Draw the GPUs, who fed them, and when each finding held, on one time axis."""
+    time = made.report.time
+    longest = [one.profile.mean for one in (*made.gpus, *made.others) if one.profile]
+    longest += [made.cpu.profile.mean] if made.cpu is not None and made.cpu.profile else []
+    seconds = time.bucket_seconds * max(map(len, longest), default=0)
+    if seconds <= 0:
+        return []
+    begin = time.begin_unix_seconds
+    marks = tuple(_marks(made))
+    # The report's own findings colour its charts.
+    view = replace(view, spans=marks)
+    high = 4 if width >= _WIDE else 3 if len(made.gpus) == 1 else 2
+    shown = list(_traces(view, made, begin, high))
+    window = TimeWindow(begin + seconds, seconds, end=begin + seconds - 1e-3)
+    lines = [*edge(view.glyphs, width, Title("over time"))[0]]
+    lines += job_charts.draw(view, shown, window, width)
+    lead, cells = job_charts.span(width)
+    row = Row(width).pad_to(lead)
+    for words, style in time_axis.axis(marks, window, cells, 0.0, view.glyphs):
+        row.add(words, style)
+    lines.append(row.line())
+    grid = window.grid(max(1, cells))
+    for lane in made.lanes:
+        held = [
+            (lane.severity, grid.place(one.begin_unix_seconds), grid.place(one.end_unix_seconds))
+            for one in lane.stretches
+        ]
+        row = (
+            Row(width).add("  ").add(fit(cause(lane.rule), lead - 4, view.glyphs.ellipsis), "label")
+        )
+        row.pad_to(lead)
+        for cell in time_axis.mark_cells(held, cells, view.glyphs):
+            row.add(*(cell or (" ", "text")))
+        lines.append(row.line())
+    return lines
+
+
+def _marks(made: Timeline) -> Iterator[FindingMark]:
+    for use in made.report.findings:
+        for one in use.stretches:
+            yield FindingMark(
+                rule=use.rule,
+                severity=use.severity,
+                summary=use.summary,
+                gpus=use.gpus,
+                begin_seconds=one.begin_unix_seconds,
+                end_seconds=one.end_unix_seconds,
+            )
+
+
+def _traces(view: View, made: Timeline, begin: float, high: int) -> Iterator[tuple[Trace, int]]:
+    """Yield the charts and how high each is: of many GPUs all together (``high``), then a row for
+    each."""
+    bucket = made.report.time.bucket_seconds
+    gpus = [
+        (row, gpu.uuid) for row, gpu in zip(made.gpus, made.report.gpus, strict=True) if row.profile
+    ]
+
+    def trace(row: document.Row, style: str, uuids: Iterable[GpuKey] = ()) -> Trace:
+        assert row.profile is not None
+        series = Profile(row.profile, begin, bucket)
+        label = f"{row.label} busy" if uuids else row.label
+        held = held_up(view, *uuids) if uuids else None
+        return Trace("report", label, row.short, row.end, style, series, row.top, held=held)
+
+    several = len(gpus) > 2
+    if several:
+        mean = text.mean_profile([row.profile for row, _ in gpus if row.profile])
+        busy = made.report.total.busy_percent
+        end = "" if busy is None else f"{busy:.0f}%"
+        name = f"all {len(gpus)} GPUs"
+        together = document.Row(name, f"{len(gpus)} gpus", "", mean, end, "")
+        yield trace(together, FED.style, [uuid for _, uuid in gpus]), high
+    for row, uuid in gpus[:_EACH_SHOWN]:
+        yield trace(row, FED.style, [uuid]), _EACH if several else high
+    for row in made.others:
+        if row.profile:
+            yield trace(row, _LOOKS.get(row.label, "host")), _LOW
+    if made.cpu is not None and made.cpu.profile:
+        yield trace(made.cpu, "host"), _LOW
+
+
+def nothing(width: int, says: str) -> list[Line]:
+    """Return the report while there is none."""
+    return [blank(width), Row(width).add(f" {says}", "label").line()]
