@@ -28,6 +28,7 @@ from gpuwatch.commands.printing import (
     StatusLine,
     complain,
     drawing,
+    is_terminal,
     open_output,
     print_text,
 )
@@ -99,7 +100,7 @@ def diagnose_command(
     DCGM, gpustat, Prometheus, W&B, CSV; gzip or zstd too; - is standard input. The exit code is 0
     if nothing is wrong, 1 if something was found, 2 for bad input, 3 if no diagnosis is possible.
     Recordings of several hosts, made at the same time, are diagnosed as one. Ctrl-C shows what is
-    known so far. What is found comes first, the verdict is the last line.
+    known so far. The verdict comes first; on a terminal last, where it is seen.
     """
     _refuse(files, demo, facts, only, seconds=seconds, stacks=stacks, rediagnose=rediagnose)
     out = open_output()
@@ -126,6 +127,7 @@ def diagnose_command(
         colour=look.colour,
         ascii_only=not look.unicode,
         verbose=verbose,
+        on_terminal=is_terminal(out),
     )
     print_text(diagnosis_json(report) if as_json else page, out)
     return exit_code(report)

@@ -189,7 +189,8 @@ class PressureMeter:
 
     def __init__(self, pid: int, proc: Path = procfs.PROC) -> None:
         self._pid, self._proc = pid, proc
-        self._files: dict[str, procfs.KernelFile] = {}
+        self._files: dict[str, procfs.KernelFile | None] = {}
+        """``None``: there is none, and it is not asked for again."""
         self._before: tuple[float, dict[str, int | None]] | None = None
 
     def read(self, now: float) -> JobPressure:
@@ -198,7 +199,7 @@ class PressureMeter:
         if not self._files:
             own = cgroup.read_folders(self._pid, self._proc)[:1]
             self._files = {
-                name: procfs.KernelFile(own[0] / f"{name}.pressure") if own else _NO_FILE
+                name: procfs.KernelFile(own[0] / f"{name}.pressure") if own else None
                 for name in PRESSURES
             }
         waited = {name: self._waited(name) for name in PRESSURES}
@@ -212,14 +213,17 @@ class PressureMeter:
 
     def close(self) -> None:
         for file in self._files.values():
-            file.close()
+            if file is not None:
+                file.close()
         self._files, self._before = {}, None
 
     def _waited(self, name: str) -> int | None:
-        try:
-            return parse_pressure(self._files[name].read()).get("some")
-        except OSError:
+        file = self._files[name]
+        if file is None:
             return None
-
-
-_NO_FILE = procfs.KernelFile("")
+        try:
+            return parse_pressure(file.read()).get("some")
+        except OSError:
+            file.close()
+            self._files[name] = None
+            return None

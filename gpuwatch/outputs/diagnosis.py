@@ -122,11 +122,16 @@ def diagnosis_page(
     colour: bool = False,
     ascii_only: bool = False,
     verbose: bool = False,
+    on_terminal: bool = False,
 ) -> str:
-    """Each finding with its evidence, then the verdict, where a terminal shows it, in lines of at
-    most ``width`` cells; ``verbose``: with what was ruled out and what could not be checked."""
+    """Each finding with its evidence, and the verdict: first, as in a mail, but last
+    ``on_terminal``, which shows the end. In lines of at most ``width`` cells; ``verbose``: with
+    what was ruled out and what could not be checked."""
     page = Page(min(max(width, WIDTH_MIN), WIDTH_MAX), colour)
     whole = report.report
+    if not on_terminal:
+        page.say(report.verdict, style=BOLD)
+        page.gap()
     page.say(_watched(whole), style=DIM)
     _seen(page, report)
     for group in groups(whole):
@@ -148,8 +153,9 @@ def diagnosis_page(
     if not verbose and (lacking or any(group.found().ruled_out for group in groups(whole))):
         page.gap()
         page.say("--verbose also says what was ruled out, and what lacked data.", style=DIM)
-    page.gap()
-    page.say(report.verdict, style=BOLD)
+    if on_terminal:
+        page.gap()
+        page.say(report.verdict, style=BOLD)
     return "\n".join(page.lines).strip("\n")
 
 

@@ -790,7 +790,8 @@ class GpuStatistics:
         sums.sampled = sums.sampled or sampled
         for at, percent, held in new.samples:
             longest = LONGEST_SAMPLE_SECONDS if sampled else step.longest
-            self._rhythm.add_sample(at, percent, longest, sums.rhythm)
+            if sampled or held > 0.0:
+                self._rhythm.add_sample(at, percent, longest, sums.rhythm)
             if held > 0.0:
                 self.busy_profile.add_value(at - held, at, percent)
         sums.busy_until, sums.busy_last_percent = new.until, new.samples[-1][1]

@@ -204,7 +204,7 @@ def test_the_word_beside_a_gpu_is_that_of_its_leading_finding(told: Told) -> Non
     last = told.snapshots[-1]
     view = view_of(last, history=history_of(told.snapshots[-60:]))
     view.diagnosis = told.engine.diagnosis
-    words = {"loader_cpu_bound": "starved", "checkpoint_pauses": "in bursts"}
+    words = {"loader_cpu_bound": "starved", "checkpoint_pauses": "pauses"}
     for gpu in last.gpus:
         leading = next(one for one in told.engine.diagnosis.findings if gpu.uuid in one.gpus)
         assert state_of(view, gpu).word == words[leading.rule]

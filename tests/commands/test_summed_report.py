@@ -79,7 +79,7 @@ def test_no_line_is_read_for_whole_minutes(
         raise AssertionError("lines were read")
 
     monkeypatch.setattr(file, "open_any", refuse)
-    assert "loader_cpu_bound" in gpuwatch("report", path).out
+    assert "loader is CPU-bound" in gpuwatch("report", path).out
 
 
 @pytest.mark.parametrize("begin", ["+5m", "+5m20s"])

@@ -116,9 +116,11 @@ def watched(
 
 
 def test_a_finding_has_its_cost_advice_evidence_and_what_it_is_not() -> None:
-    """Each under its word, with numbers and thresholds; the verdict comes last and is not said
-    twice. Colour is only on a terminal, and the severity is a word too."""
-    page = diagnosis_page(watched(FINDING), width=100, verbose=True)
+    """Each under its word, with numbers and thresholds; the verdict comes first, on a terminal
+    last, and is not said twice. Colour is only on a terminal, and the severity is a word too."""
+    mailed = diagnosis_page(watched(FINDING), width=100)
+    page = diagnosis_page(watched(FINDING), width=100, verbose=True, on_terminal=True)
+    assert mailed.startswith(FINDING.summary)
     assert page.endswith(FINDING.summary)
     assert page.count("waits for data") == 1
     lines = page.splitlines()
@@ -184,7 +186,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 def test_a_file_says_what_each_phase_lost_and_to_what() -> None:
     """With the numbers of its report, from when to when."""
     page = diagnosis_page(of_file(whole(FINDING, source=LOG, phases=(PHASE,))), width=100)
-    assert "\n\nThe GPU was busy 38% of 30s." in page
+    assert page.startswith("The GPU was busy 38% of 30s.")
     assert "gpus.csv: an nvidia-smi query log of 1 GPU over 30s, 30 readings, one every 1s." in page
     (row,) = [line for line in page.splitlines() if line.startswith("0 ")]
     assert row.split()[1] == "steady"
@@ -238,7 +240,7 @@ def test_without_utilisation_nothing_is_decided() -> None:
 def test_without_a_gpu_the_trouble_is_the_verdict() -> None:
     """And there is no empty list under it."""
     none = watched(gpus=(), problem="No driver was found.", decided=False)
-    assert diagnosis_page(none).splitlines()[-1] == "No driver was found."
+    assert diagnosis_page(none).splitlines()[0] == "No driver was found."
     assert len(diagnosis_page(none).splitlines()) == 3
 
 

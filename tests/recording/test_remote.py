@@ -208,7 +208,7 @@ def test_an_older_gpuwatch_goes_on_with_the_full_stream(tmp_path: Path) -> None:
 def test_whole_snapshots_come_in_while_somebody_reads_them(tmp_path: Path) -> None:
     """With those from before it was asked; in brief again, the last of them is no longer now."""
     call = f"{sys.executable} -m gpuwatch"
-    script(tmp_path, "gw", f'cd {shlex.quote(str(Path.cwd()))}; exec {call} "$@" --demo --gpus 2')
+    script(tmp_path, "gw", f'cd {shlex.quote(str(Path.cwd()))}; exec {call} "$@" --demo starved:2')
     with connected("sh", "-c", remote_command(0.2, f"{tmp_path}/gw")) as host:
         until(lambda: host.brief)
         began = host.brief.taken_at_unix_seconds

@@ -286,7 +286,7 @@ async def test_the_report_of_a_job_that_runs_says_what_was_found() -> None:
         await ending(drive, clock, source, 45)
         await drive.press("R")
         text = "\n".join(drive.lines)
-        assert "loader_cpu_bound" in text
+        assert "loader is CPU-bound" in text
         assert "Raise num_workers from 2 to 8" in text
         (found,) = drive.app.jobs.report.report().findings
         # Two thirds of 45 s, to the second.

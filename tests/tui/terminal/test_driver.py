@@ -109,7 +109,7 @@ def test_no_color_is_kept() -> None:
         for key, said in (("T", "theme"), ("\r", "GPU 0 of 2")):
             opened.type(key)
             opened.until_it_says(said)
-        opened.type("q")
+        opened.type("qq")
         assert opened.end() == 0
         written = {int(code) for codes in opened.colours() for code in codes.split(";") if code}
         assert written <= {0, 1, 2, 3, 4, 7, 9, 22, 23, 24, 27, 29, 39, 49}
@@ -131,7 +131,7 @@ def test_a_terminal_without_utf_8_gets_ascii(locale: dict[str, str]) -> None:
         look_at_the_help(opened)
         opened.type("\r")
         opened.until_it_says("GPU 0 of 2")
-        opened.type("q")
+        opened.type("qq")
         assert opened.end() == 0
         assert opened.raw.isascii()
         assert b"\\u" not in opened.raw
