@@ -112,6 +112,7 @@ print(json.dumps({
 def test_a_made_up_reading_needs_its_row_alone(tmp_path: Path) -> None:
     """With one line more in the model, a reading is in CSV, JSON (bounded), streams, charts and
     Prometheus, on the page of a GPU, and what cannot be is refused from the driver."""
+    pytest.importorskip("prometheus_client")
     package = tmp_path / "gpuwatch"
     shutil.copytree(Path(gpuwatch.__file__).parent, package)
     model = package / "core" / "model" / "gpu.py"
