@@ -9,7 +9,7 @@ from tests.evaluation.recorded import FOLDER, INDEX, all_recordings
 
 pytest.importorskip("torch")
 
-from tests.evaluation.gains import CLOSE, Seen  # noqa: E402
+from tests.evaluation.gains import CLOSE, Seen
 
 MEASURED = [one for one in json.loads(INDEX.read_text()) if "times_as_fast" in one]
 
