@@ -230,7 +230,7 @@ class BusyTime(NamedTuple):
     percent: float
     """Mean of these seconds."""
     samples: Sequence[FineSample]
-    """What it is the mean of: the driver's fine samples, or the one reading that was polled."""
+    """Samples that the mean is of: the driver's fine ones, or the one reading that was polled."""
 
     @property
     def idle_seconds(self) -> float:

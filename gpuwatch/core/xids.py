@@ -12,7 +12,7 @@ class Xid:
     cure: str
     """A sentence: what to do."""
     kind: str = "card"
-    """What is at fault, as a rule: ``program``, ``memory`` (of the card), ``card``, ``lost`` (a
+    """Part that is usually at fault: ``program``, ``memory`` (of the card), ``card``, ``lost`` (a
     card that is gone), or ``none`` where nothing need be done."""
 
 

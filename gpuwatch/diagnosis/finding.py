@@ -45,7 +45,7 @@ class Gain:
     low: float
     high: float
     limited_by: str
-    """What the job would then run up to: ``8 cores``, ``the GPU``."""
+    """Limit that the job would run up to next: ``8 cores``, ``the GPU``."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "limited_by", plain(self.limited_by))

@@ -25,7 +25,7 @@ LATENCY_BYTES_PER_SECOND = 100e6
 """Up to this rate any network that a GPU machine has (1 Gbit/s) delivers: what waits below it waits
 for answers, of which more can be on their way at once."""
 LEAST_BUSY_SHARE = 0.03
-"""Of the time: with less, how often that goes into all of it is mostly a matter of chance."""
+"""Share of the time that a GPU must be busy for an estimate: below it, 1 / share is mostly chance."""
 
 
 class _Limit(NamedTuple):
@@ -220,7 +220,7 @@ WORTH_SAYING = 1.10
 """Times as fast: nobody changes a program for less."""
 WORTH_A_WARNING = 1.20
 STAYS_BY = 0.02
-"""What was said, and how gravely, stays so until the gain has moved by so much more."""
+"""Hysteresis of both limits: a gain must pass them by so much to change what is said."""
 
 
 def is_worth_saying(gain: Gain | None, *, said: bool) -> bool:

@@ -52,7 +52,7 @@ class RuleState:
     lost_at_first: float | None = None
     """Share lost of the window in which it fired first."""
     severity_before: str | None = None
-    """As it was with the firing before; ``None``: there was none."""
+    """Severity of the firing before; ``None``: there was none."""
 
     @property
     def explains(self) -> Set[str]:

@@ -1,4 +1,4 @@
-"""What ``gpuwatch stream --brief`` prints: brief lines, and the whole snapshots when it is asked.
+"""Output of ``gpuwatch stream --brief``: brief lines, and whole snapshots when they are asked for.
 
 Who reads asks on standard input: ``full UNIX_SECONDS`` prints what was read in the last ten minutes
 and after that moment, and from then on each new snapshot beside its brief line; ``brief`` ends

@@ -1594,7 +1594,7 @@ def _problems(one: list[str], other: list[str]) -> list[str]:
 
 
 class Noted(Sums):
-    """What a time has once, whatever was watched."""
+    """Facts of a stretch of time that do not depend on what was watched."""
 
     machine: LatestText = None
     simulated: Annotated[bool, _either] = False

@@ -21,7 +21,7 @@ OF_ONE_CORE = (0.0, float("inf"))
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """What is said of a field where it is declared; ``core.registry`` makes a ``Field`` of it."""
+    """Row of the registry, written with its field; ``core.registry`` makes a ``Field`` of it."""
 
     label: str = ""
     """Name on a page with room for it; empty: it is only shown together with another field."""
@@ -36,7 +36,7 @@ class Row:
     charted: bool | None = None
     """Whether it is kept for charts, where its unit does not say so."""
     help: str = ""
-    """What Prometheus says of it; empty: it is not served."""
+    """Help text in Prometheus; empty: the field is not served there."""
     metric: str = ""
     """Name in Prometheus, where it does not follow from that of the field."""
     kind: str = ""

@@ -64,7 +64,7 @@ class Host:
     disk_read_milliseconds: Amount | None = reading(charted=False)
     """Time that a read of a disk took, on average."""
     network_mounts: tuple[NetworkMount, ...] | None = None
-    """Those that were asked for something, the one most waited for first."""
+    """Network mounts that were used since the snapshot before, the one most waited for first."""
     cache_refault_bytes_per_second: Amount | None = reading(charted=False)
     """Read into the page cache again, soon after memory was short and they were dropped from it."""
     network_receive_bytes_per_second: Amount | None = reading("network in", "net rx")

@@ -270,8 +270,8 @@ def _keys(gpus: Sequence[GpuTrack]) -> _Group:
 _Found = tuple[Stretch, GpuKey]
 
 LATE_SECONDS = 4.0
-"""What is written so soon after a pause belongs to it: pages are written back while the GPU works
-again."""
+"""Time after a pause in which writes still belong to it: pages are written back while the GPU
+works again."""
 USUAL_SECONDS = 60.0
 """Time before a pause that shows what is usually written."""
 SAVING_SHARE = 0.6

@@ -39,8 +39,8 @@ GPU, the next is compiled), so many times the longest time between two looks tha
 BURST_APART_SECONDS = 30.0
 """of which no more than this counts."""
 RESUMES_SECONDS = 60.0
-"""What was taken for the first steps were kernels tried out, where compilers are found again so
-soon, and the GPU does little."""
+"""Time in which compilers that come back, on a GPU that does little, show that the job was still
+trying out kernels and had taken no steps."""
 CYCLES = 3
 CYCLES_SECONDS = 4.0
 """Three alike within less can be the tuning of one kernel."""

@@ -90,7 +90,7 @@ class GpuFacts:
     identity: GpuIdentity
     lost: bool = False
     xid_errors: tuple[XidError, ...] | None = None
-    """As in ``Gpu``, now."""
+    """Driver errors as ``Gpu`` has them now."""
     allocated_to: tuple[str, ...] | None = None
     """Batch jobs, as in ``Gpu``, for so many seconds as far as was seen:"""
     allocated_seconds: float | None = None
@@ -268,7 +268,7 @@ class JobFacts:
     cpu_throttled_percent: float | None = mean_of()
     pressure_io_percent: float | None = mean_of()
     pressure_memory_percent: float | None = mean_of()
-    """Of its own cgroup."""
+    """Pressure (PSI) of the job's own cgroup."""
     read_bytes_per_second: float | None = mean_of()
     write_bytes_per_second: float | None = mean_of()
     network_receive_bytes_per_second: float | None = mean_of()
@@ -320,7 +320,7 @@ class HostFacts:
     pressure_io_percent: float | None = mean_of("pressure_io_some_percent")
     disk_read_milliseconds: float | None = mean_of("disk_read_milliseconds")
     network_mounts: tuple[NetworkMount, ...] | None = None
-    """As in ``Host``, now."""
+    """Network mounts as ``Host`` has them now."""
     network_receive_bytes_per_second: float | None = mean_of("network_receive_bytes_per_second")
     network_transmit_bytes_per_second: float | None = mean_of("network_transmit_bytes_per_second")
     cache_refault_bytes_per_second: float | None = mean_of("cache_refault_bytes_per_second")

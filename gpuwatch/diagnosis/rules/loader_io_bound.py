@@ -95,7 +95,7 @@ WAITING_REQUESTS = 0.25
 """Requests to a server on their way at any time, on average: one worker that waits for a quarter of
 its time has as many."""
 SERVED_BYTES_PER_SECOND = 10e6
-"""What a loader gets from a server is more than the talk of a machine at rest."""
+"""Least rate of a loader that reads from a server: a machine at rest receives less."""
 REST_PERCENT = 40.0
 """Percent of a core: beyond it what the machine receives does not show that it is waited for."""
 COMPUTES_PERCENT = 25.0

@@ -148,7 +148,7 @@ class OutputTail:
         self._up = 0
         """How far the cursor is above the last row."""
         self._replaces = False
-        """What is printed next replaces the row."""
+        """True if the next character printed replaces the row."""
         self._unfinished = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._descriptor: int | None = None

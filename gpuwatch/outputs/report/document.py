@@ -156,7 +156,7 @@ class Row(NamedTuple):
     missing: str = ""
     top: float = 100.0
     marks: Sequence[Held] = ()
-    """What held it up."""
+    """Findings that held up the GPU, on the chart's time axis."""
     lost: Sequence[Stretch] = ()
 
 

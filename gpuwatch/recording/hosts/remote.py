@@ -184,7 +184,7 @@ class RemoteTape:
 
     @property
     def brief(self) -> Brief | None:
-        """What was found by the latest snapshot, and how it is."""
+        """State of the host and its findings, as of the latest snapshot."""
         latest, found = self.latest, None if self.tape is None else self.tape.diagnosis
         made = self._made
         if latest is None:
@@ -284,7 +284,7 @@ class RemoteHost(RemoteTape):
         self._before: Snapshot | None = None
         """The snapshot that came in last, however old."""
         self._readers: dict[object, bool] = {}
-        """Who reads it in full, and whether from ten minutes ago on."""
+        """Readers of full snapshots; true: from ten minutes ago on."""
         self._asking = threading.Lock()
 
     @property

@@ -26,7 +26,7 @@ and the one before stays."""
 SHM_SECONDS = 5.0
 CLOCKS_SECONDS = 15.0
 CLOCKED_CORES, CLOCKED_PERCENT = 8, 50.0
-"""So many cores that are busy say how fast cores run; one at rest lowers its clock."""
+"""Most cores whose clock is read, and how busy each must be: a core at rest lowers its clock."""
 MOUNTS_SECONDS = 5.0
 MOUNTS_KEPT = 4
 CORES_SECONDS = 15.0
@@ -402,7 +402,7 @@ class Requests(NamedTuple):
     queue_milliseconds: int = 0
     round_trip_milliseconds: int = 0
     execute_milliseconds: int = 0
-    """From when a request was made until its answer was dealt with."""
+    """Time from a request to the end of dealing with its answer."""
 
 
 _NFS_MOUNT = re.compile(r"device .* mounted on (.*) with fstype (nfs\d*)\b")

@@ -248,7 +248,7 @@ class _UnseenProcesses:
     def __init__(self, clock: Clock, proc: Path) -> None:
         self._clock, self._proc = clock, proc
         self._ended: dict[int, float] = {}
-        """Those seen before, and when they had ended."""
+        """Processes that were seen and have ended, and when."""
         self._before: set[int] = set()
         self._nested: bool | None = None
         self.reasons: dict[int, str] = {}

@@ -348,7 +348,7 @@ DRIVER_VERSION, CUDA_VERSION = "580.159.04", "13.0"
 _REFUSED_WHEN_SPLIT = (
     "busy_percent", "busy_samples", "memory_controller_percent", *GPM_ACTIVITIES
 )  # fmt: skip
-"""With MIG on, the driver refuses these for the whole card."""
+"""Readings that the driver refuses for a whole card with MIG on."""
 
 
 def _whole_percent(share: float) -> float:

@@ -198,7 +198,7 @@ class _Chart(NamedTuple):
     limit: float
     """The scale goes from 0 to this."""
     now: str = ""
-    """What is read now, where the number is a mean."""
+    """Reading of now, beside a number that is a mean."""
 
     def tick(self, share: float) -> str:
         """Return the value at this share of the scale."""

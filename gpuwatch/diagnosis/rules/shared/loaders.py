@@ -247,8 +247,8 @@ def _loading_cores(job: JobFacts, count: int | None, busy_share: float) -> float
 
 
 CLOCK_SHARE, TURBO_SHARE = 0.9, 0.6
-"""Of the clock that busy cores hold with all at work; where the maker's is not known, of the
-highest of one core alone, which all together stay a third below on most machines."""
+"""Least share of the maker's base clock; where that is not known, of the highest clock of one core
+alone, which all together stay a third below on most machines."""
 
 
 def held_clock(host: HostFacts) -> Evidence | None:

@@ -27,7 +27,7 @@ WRITES_BYTES_PER_SECOND = 50e6
 MAIN_COMPUTES_PERCENT = 60.0
 """Percent of a core, while the GPU idles: waiting for anything takes less."""
 HOST_COMPUTES_CORES = 6.0
-"""Of one training process with all its threads, loader workers apart: launching takes its main
+"""Cores of one training process, loader workers apart, that show work: launching takes its main
 thread, the one of the backward pass and part of those that pin memory and drive collectives."""
 OFFLOADS_BYTES_PER_SECOND = 5e9
 """Over PCIe, in one direction, on average: float32 images at several thousand a second are below 2
