@@ -25,7 +25,7 @@ LATENCY_BYTES_PER_SECOND = 100e6
 """Up to this rate any network that a GPU machine has (1 Gbit/s) delivers: what waits below it waits
 for answers, of which more can be on their way at once."""
 LEAST_BUSY_SHARE = 0.03
-"""Share of the time that a GPU must be busy for an estimate: below it, 1 / share is mostly chance."""
+"""Share of the time a GPU must be busy for an estimate: below it, 1 / share is mostly chance."""
 
 
 class _Limit(NamedTuple):

@@ -6,6 +6,7 @@ job is known.
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import Window
@@ -84,6 +85,23 @@ def _unchecked(_window: Window) -> Verdict:
     return Unknown(("a check",))
 
 
+class GpuState(NamedTuple):
+    """Activity of a GPU: its word on every page, and the hue of its charts, for which each output
+    has a colour."""
+
+    word: str
+    hue: str
+
+
+STARVED = GpuState("starved", "starved")
+PAUSES = GpuState("pauses", "starved")
+THROTTLED = GpuState("throttled", "throttled")
+WAITING = GpuState("waiting", "waiting")
+UNDERUSED = GpuState("underused", "waiting")
+IDLE = GpuState("idle", "idle")
+LOST = GpuState("lost", "error")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """Declaration of a fault. The catalogue adds ``name``, ``documentation`` and ``check`` from
@@ -118,6 +136,8 @@ class Rule:
     """Whether it can still be wrong with a job that has ended."""
     of_rest: bool = False
     """Whether it fires only for GPUs that stay idle."""
+    means: GpuState | None = None
+    """State of its GPUs, where that does not follow from the time that is lost to it."""
     of_pauses: bool = False
     """Whether it says what a pause of the GPU was."""
     has_look_alikes: bool = True
@@ -133,3 +153,10 @@ class Rule:
     name: str = ""
     documentation: str = ""
     check: Check = _unchecked
+
+    @property
+    def gpu_state(self) -> GpuState | None:
+        """State of a GPU that loses time to it; ``None``: it says nothing of how busy a GPU is."""
+        if self.means is not None or self.lost_while_busy:
+            return self.means
+        return IDLE if self.of_rest else STARVED

@@ -48,12 +48,23 @@ Sources
 """
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import (
+    UNDERUSED,
+    Advice,
+    Clear,
+    Evidence,
+    Firing,
+    Rule,
+    Unknown,
+    Verdict,
+    Window,
+)
 from gpuwatch.diagnosis.rules.shared import cards, words
 from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 RULE = Rule(
     title="busy without work",
+    means=UNDERUSED,
     # Many causes look like that.
     trust=0.80,
     lost_while_busy=True,

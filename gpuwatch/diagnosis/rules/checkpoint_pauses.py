@@ -31,7 +31,17 @@ Sources
 """
 
 from gpuwatch.diagnosis.finding import SAVE_BYTES, Pause
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import (
+    PAUSES,
+    Advice,
+    Clear,
+    Evidence,
+    Firing,
+    Rule,
+    Unknown,
+    Verdict,
+    Window,
+)
 from gpuwatch.diagnosis.rules.shared import pauses
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 from gpuwatch.diagnosis.rules.shared.words import (
@@ -46,6 +56,7 @@ from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="checkpoint pauses",
+    means=PAUSES,
     gives_back="all",
     cure=(
         Advice(

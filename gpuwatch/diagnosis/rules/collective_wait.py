@@ -73,12 +73,23 @@ from dataclasses import dataclass
 
 from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import (
+    WAITING,
+    Advice,
+    Clear,
+    Evidence,
+    Firing,
+    Rule,
+    Unknown,
+    Verdict,
+    Window,
+)
 from gpuwatch.diagnosis.rules.shared import cards, loading, pauses, ranks, words
 from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="waits for another rank",
+    means=WAITING,
     gives_back="some",
     explains=cards.WAITING | {"memory_not_pinned", "sync_every_step", "too_many_workers"},
     lost_while_busy=True,

@@ -28,13 +28,24 @@ Sources
 """
 
 from gpuwatch.core.xids import xid_of
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import (
+    LOST,
+    Advice,
+    Clear,
+    Evidence,
+    Firing,
+    Rule,
+    Unknown,
+    Verdict,
+    Window,
+)
 from gpuwatch.diagnosis.rules.shared.cards import WAITING, recent_xids, xid_evidence, xid_words
 from gpuwatch.diagnosis.rules.shared.words import keys, named
 from gpuwatch.diagnosis.sentence import GPUS, either
 
 RULE = Rule(
     title="GPU is lost",
+    means=LOST,
     severity="error",
     cure=(
         Advice(

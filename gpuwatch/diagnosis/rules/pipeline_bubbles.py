@@ -35,7 +35,17 @@ Sources
 """
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import (
+    WAITING,
+    Advice,
+    Clear,
+    Evidence,
+    Firing,
+    Rule,
+    Unknown,
+    Verdict,
+    Window,
+)
 from gpuwatch.diagnosis.rules.shared.loading import settle_early
 from gpuwatch.diagnosis.rules.shared.ranks import looks, ranks_of
 from gpuwatch.diagnosis.rules.shared.words import keys, named, percent_of, ramp
@@ -44,6 +54,7 @@ from gpuwatch.diagnosis.signals.waveform import Waveform
 
 RULE = Rule(
     title="stages take turns",
+    means=WAITING,
     gives_back="some",
     cure=(
         Advice(

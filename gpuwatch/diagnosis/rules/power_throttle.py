@@ -40,13 +40,24 @@ Sources
 
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import (
+    THROTTLED,
+    Advice,
+    Clear,
+    Evidence,
+    Firing,
+    Rule,
+    Unknown,
+    Verdict,
+    Window,
+)
 from gpuwatch.diagnosis.rules.shared import cards
 from gpuwatch.diagnosis.rules.shared.words import highest, in_percent, keys, named, percent_of, ramp
 from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 RULE = Rule(
     title="power or clocks capped",
+    means=THROTTLED,
     gives_back="some",
     explains={"straggler", "collective_wait", "busy_without_work", "batch_too_small"},
     lost_while_busy=True,

@@ -27,12 +27,23 @@ Sources
     TORCH_LOGS=recompiles, and the limit of recompilations. JAX, jax_log_compiles.
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import (
+    PAUSES,
+    Advice,
+    Clear,
+    Evidence,
+    Firing,
+    Rule,
+    Unknown,
+    Verdict,
+    Window,
+)
 from gpuwatch.diagnosis.rules.shared import pauses, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 
 RULE = Rule(
     title="compiles again",
+    means=PAUSES,
     cure=(
         Advice(
             "See what makes it compile again: run it with TORCH_LOGS=recompiles.",

@@ -43,13 +43,24 @@ from statistics import median
 from typing import NamedTuple
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import (
+    WAITING,
+    Advice,
+    Clear,
+    Evidence,
+    Firing,
+    Rule,
+    Unknown,
+    Verdict,
+    Window,
+)
 from gpuwatch.diagnosis.rules.shared import cards, loading, ranks
 from gpuwatch.diagnosis.rules.shared.words import in_percent, keys, named, ramp, rounded, verb
 from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="one rank is slower",
+    means=WAITING,
     gives_back="some",
     explains={"busy_without_work", "batch_too_small", "oscillation"},
     lost_while_busy=True,

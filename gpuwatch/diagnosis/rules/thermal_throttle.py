@@ -35,7 +35,17 @@ Sources
 """
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import (
+    THROTTLED,
+    Advice,
+    Clear,
+    Evidence,
+    Firing,
+    Rule,
+    Unknown,
+    Verdict,
+    Window,
+)
 from gpuwatch.diagnosis.rules.shared import cards
 from gpuwatch.diagnosis.rules.shared.words import highest, in_percent, keys, named, percent_of, ramp
 from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
@@ -47,6 +57,7 @@ _LOWER_LIMIT = Advice(
 )
 RULE = Rule(
     title="thermally throttled",
+    means=THROTTLED,
     gives_back="some",
     cure=(_LOWER_LIMIT,),
     explains={

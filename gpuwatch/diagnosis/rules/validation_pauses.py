@@ -39,12 +39,23 @@ Sources
 from collections.abc import Callable, Sequence
 
 from gpuwatch.diagnosis.finding import SAVE_BYTES, Pause
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import (
+    PAUSES,
+    Advice,
+    Clear,
+    Evidence,
+    Firing,
+    Rule,
+    Unknown,
+    Verdict,
+    Window,
+)
 from gpuwatch.diagnosis.rules.shared import pauses, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 
 RULE = Rule(
     title="validation pauses",
+    means=PAUSES,
     gives_back="some",
     severity="info",
     cure=(

@@ -11,6 +11,7 @@ from gpuwatch.core.model import PIDS_OF_A_MACHINE, GpuIdentity
 from gpuwatch.core.registry import GPU
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.core.units import percent, samples, size
+from gpuwatch.diagnosis.catalogue import known
 from gpuwatch.diagnosis.finding import (
     ALSO_SEEN,
     Advice,
@@ -483,9 +484,6 @@ def _nothing(report: Report) -> str:
 
 
 def _settles(rule: str) -> bool:
-    # Slow to import, unless something was found.
-    from gpuwatch.diagnosis.catalogue import known  # noqa: PLC0415
-
     return known(rule).settles
 
 
@@ -993,9 +991,10 @@ def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
     missing = words.busy_missing(gpu, report)
     swings = f"swings {rhythm}" if rhythm else "no oscillation"
     marks = [
-        Held(words.hue(group.cause.rule), stretch, words.lost_while_busy(group.cause.rule))
+        Held(state.hue, stretch, rule.lost_while_busy)
         for group in found
-        if group.severity != "info" and words.hue(group.cause.rule)
+        for rule in (known(group.cause.rule),)
+        if group.severity != "info" and (state := rule.gpu_state) is not None
         for use in group.uses
         if gpu.uuid in use.gpus
         for stretch in use.stretches

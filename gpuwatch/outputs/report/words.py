@@ -150,31 +150,6 @@ def cause(rule: str) -> str:
     return clean(known(rule).title, 60)
 
 
-_HUES = {
-    **dict.fromkeys(("thermal_throttle", "power_throttle"), "throttled"),
-    **dict.fromkeys(
-        ("collective_wait", "straggler", "pipeline_bubbles", "busy_without_work"), "waiting"
-    ),
-    "gpu_lost": "error",
-}
-
-
-def hue(rule: str) -> str:
-    """Return the colour of what held a GPU up, as the dashboard's charts have it, by its name in
-    the palette; empty for a finding that held up nothing."""
-    if rule in _HUES:
-        return _HUES[rule]
-    declared = known(rule)
-    if declared.lost_while_busy:
-        return ""
-    return "idle" if declared.of_rest else "starved"
-
-
-def lost_while_busy(rule: str) -> bool:
-    """Return whether what is lost to a rule lies where a kernel was resident."""
-    return _HUES.get(rule) == "throttled" or known(rule).lost_while_busy
-
-
 def cost(seconds: float | None, report: Report, joules: float | None = None) -> str:
     """Return ``4.7 GPU-hours, 5% of all GPU time, 11.75 at 2.5 a GPU-hour``, without a price the
     energy instead; empty where it costs no time, or only a moment is known."""

@@ -253,7 +253,7 @@ def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
     reading, most_clock = gpu.reading, gpu.identity.sm_clock_max_mhz
     state = state_of(view, gpu)
     number = f"{busy.text}  {state.word}"
-    out = [_Chart(busy.field, number, FED.style, 100.0)]
+    out = [_Chart(busy.field, number, FED.hue, 100.0)]
     for metric in (memory, power, temperature):
         seen = metric.value is not None or view.history.gpu(gpu.uuid, metric.field.name)
         if metric.limit is not None and seen:
@@ -278,7 +278,7 @@ def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list
     cells, rows = max(1, width - _LEAD - 1), height - 1
     name = chart.field.name
     series, key = view.history.gpu(gpu.uuid, name), ("detail", gpu.uuid, name)
-    held = held_up(view, gpu.uuid) if chart.style == FED.style else None
+    held = held_up(view, gpu.uuid) if chart.style == FED.hue else None
     drawn = view.chart(key, series, cells, chart.limit, chart.style, rows, None, held)
     lines = [heading]
     for number, runs in enumerate(drawn):

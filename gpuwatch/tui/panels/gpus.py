@@ -11,13 +11,23 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 from statistics import median
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, GpuReading
 from gpuwatch.core.registry import GPU, MAIN, Field
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.diagnosis.rule import (
+    IDLE,
+    LOST,
+    PAUSES,
+    STARVED,
+    THROTTLED,
+    UNDERUSED,
+    WAITING,
+    GpuState,
+)
 from gpuwatch.tui.charts.strips import Column, Grid, Held, TimeWindow, highest, nice_ceiling
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
@@ -230,42 +240,15 @@ def _numbers(reading: GpuReading, most_mhz: int | None, calm: bool) -> list[str 
 Answer = TypeVar("Answer")
 
 
-class State(NamedTuple):
-    """Activity of a GPU, in a word and a style of the palette."""
-
-    word: str
-    style: str
-
-
-FED = State("fed", "fed")
-STARVED = State("starved", "starved")
-PAUSES = State("pauses", "starved")
-THROTTLED = State("throttled", "throttled")
-WAITING = State("waiting", "waiting")
-UNDERUSED = State("underused", "waiting")
-SLOWEST = State("slowest", "fed")
-IDLE = State("idle", "idle")
-LOST = State("lost", "error")
-IN_USE = State("in use", "unknown")
-UNKNOWN = State("unknown", "unknown")
+FED = GpuState("fed", "fed")
+SLOWEST = GpuState("slowest", "fed")
+IN_USE = GpuState("in use", "unknown")
+UNKNOWN = GpuState("unknown", "unknown")
+"""States beside those that findings mean (``diagnosis.rule``)."""
 STATES = (
     *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, SLOWEST, IDLE, LOST, IN_USE),
     UNKNOWN,
 )
-
-_BY_RULE = {
-    "thermal_throttle": THROTTLED,
-    "power_throttle": THROTTLED,
-    "collective_wait": WAITING,
-    "straggler": WAITING,
-    "pipeline_bubbles": WAITING,
-    "busy_without_work": UNDERUSED,
-    "checkpoint_pauses": PAUSES,
-    "recompiles": PAUSES,
-    "validation_pauses": PAUSES,
-}
-"""The others to which idle time is lost starve a GPU; those to which busy time is lost, or none,
-say nothing of how busy it is."""
 
 _RECENT_SECONDS = 30.0
 _COARSE_SECONDS, _FINE_SECONDS = 5.0, 0.5
@@ -275,7 +258,7 @@ IDLE_PERCENT, _FED_PERCENT = 5.0, 70.0
 the second on is fed."""
 
 
-def state_of(view: View, gpu: Gpu) -> State:
+def state_of(view: View, gpu: Gpu) -> GpuState:
     """Return the state of now; or of the moment that is looked at, by what was found and read
     then. The finding that leads for the GPU has the word: it comes and goes as the verdict does."""
     moment = view.timeline.moment
@@ -297,7 +280,7 @@ def state_of(view: View, gpu: Gpu) -> State:
     return _kept_for_seconds(view, gpu.uuid, lambda: _read_now(view, gpu))
 
 
-def _read_now(view: View, gpu: Gpu) -> State:
+def _read_now(view: View, gpu: Gpu) -> GpuState:
     held_back = throttle_text(gpu.reading)
     if held_back is not None and held_back[1] == "error":
         # Not at its power limit alone, where a GPU at full work belongs.
@@ -305,7 +288,7 @@ def _read_now(view: View, gpu: Gpu) -> State:
     return _state_read(view, gpu)
 
 
-def _state_read(view: View, gpu: Gpu) -> State:
+def _state_read(view: View, gpu: Gpu) -> GpuState:
     of_sms = busy_name(gpu.reading) != "busy_percent"
     return _by_readings(_recent(view, gpu, _COARSE_SECONDS), of_sms=of_sms)
 
@@ -316,12 +299,12 @@ def held_up(view: View, *gpus: GpuKey) -> list[Held]:
     for mark in view.spans:
         if 2 * sum(one in mark.gpus for one in gpus) <= len(gpus):
             continue
-        state = LOST if mark.rule == "gpu_lost" else _by_finding(mark, gpus[0])
+        state = _by_finding(mark, gpus[0])
         if state is None or state is SLOWEST:
             continue
         end = inf if mark.end_seconds is None else mark.end_seconds
-        of_busy = state is THROTTLED or rule_of(mark.rule).lost_while_busy
-        out.append(Held(mark.begin_seconds, end, state.style, of_busy))
+        of_busy = rule_of(mark.rule).lost_while_busy
+        out.append(Held(mark.begin_seconds, end, state.hue, of_busy))
     return out
 
 
@@ -337,20 +320,18 @@ def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> 
     return cast("Answer", view.held[key])
 
 
-def _by_finding(said: Finding | FindingMark, gpu: GpuKey) -> State | None:
+def _by_finding(said: Finding | FindingMark, gpu: GpuKey) -> GpuState | None:
     """Return the state that a finding means; ``None`` where that is for the readings to say."""
     if said.rule == "straggler" and said.gpus[0] == gpu:
         return SLOWEST
-    if said.rule in _BY_RULE:
-        return _BY_RULE[said.rule]
     rule = rule_of(said.rule)
     loses_time = not isinstance(said, Finding) or bool(said.cost_share)
-    if said.severity == "info" or not loses_time or rule.lost_while_busy:
+    if rule.means is None and (said.severity == "info" or not loses_time):
         return None
-    return IDLE if rule.of_rest else STARVED
+    return rule.gpu_state
 
 
-def _by_readings(recent: Sequence[Column | None], *, of_sms: bool) -> State:
+def _by_readings(recent: Sequence[Column | None], *, of_sms: bool) -> GpuState:
     """Return the state that readings mean; ``of_sms``: how active SMs are, which never reaches the
     utilisation of a GPU that is fed."""
     known = [one for one in recent if one is not None]
@@ -531,7 +512,7 @@ class GpuPainter:
     ) -> list[list[Run]]:
         view, window, limit = self._view, self._window, metric.limit
         series = view.history.gpu(gpu.uuid, metric.field.name)
-        held = held_up(view, gpu.uuid) if style == FED.style else None
+        held = held_up(view, gpu.uuid) if style == FED.hue else None
         key = gpu.uuid, metric.field.name
         return view.chart(key, series, width, limit, style, rows, window, held, braille=braille)
 
@@ -539,7 +520,7 @@ class GpuPainter:
         self,
         gpu: Gpu,
         busy: Metric,
-        state: State,
+        state: GpuState,
         lead: int,
         width: int,
         rows: int,
@@ -549,10 +530,10 @@ class GpuPainter:
         """Draw how busy it is, and say what the chart shows: state, what is read now, extremes."""
         self.spans.append((lead, width))
         lines: list[Sequence[Run]] = [
-            *self._chart(gpu, busy, FED.style, width, rows, braille=braille)
+            *self._chart(gpu, busy, FED.hue, width, rows, braille=braille)
         ]
         series = self._view.history.gpu(gpu.uuid, busy.field.name)
-        words: list[Run] = [(state.word, state.style)]
+        words: list[Run] = [(state.word, state.hue)]
         known = []
         if series is not None and width > 0 and rows >= _TICK_ROWS:
             known = [c for c in self._window.grid(width).columns_of(series) if c is not None]
@@ -575,7 +556,7 @@ class GpuPainter:
 
     # -- styles ---------------------------------------------------------------------------
 
-    def _stacked(self, gpu: Gpu, state: State, metrics: Metrics, rows: int) -> list[Line]:
+    def _stacked(self, gpu: Gpu, state: GpuState, metrics: Metrics, rows: int) -> list[Line]:
         busy, memory, power, temperature = metrics
         lead = LEAD
         room = self._width - lead - 1
@@ -606,7 +587,7 @@ class GpuPainter:
         row.add(*self._value(temperature, 9)).add(" ").add(self._glyphs.separator, "rule")
         return [*lines, row.add_runs(self._gauge(temperature, half), half).line()]
 
-    def _wide(self, gpu: Gpu, state: State, metrics: Metrics, rows: int) -> list[Line]:
+    def _wide(self, gpu: Gpu, state: GpuState, metrics: Metrics, rows: int) -> list[Line]:
         tall, narrow = rows - 1, self._width < _NARROW
         begin = self._begin(gpu, self._width)
         ticks = 0 if tall < _TICK_ROWS or narrow else _TICK_WIDTH
@@ -629,14 +610,14 @@ class GpuPainter:
             lines.append(self._charted(row, self._ticks(number, tall) if ticks else "", drawn))
         last = Row(self._width).add(" " * (2 + self._index_width))
         if tall == 1 and not narrow:
-            last.add(left(state.word, _STATE_WIDTH), state.style)
+            last.add(left(state.word, _STATE_WIDTH), state.hue)
         return [*lines, self._add_numbers(last, gpu, metrics)]
 
     def _charted(self, row: Row, ticks: str, drawn: Sequence[Run]) -> Line:
         row.add(ticks, "dim").add(self._glyphs.separator, "rule")
         return row.add_runs(drawn, sum(len(text) for text, _ in drawn)).line()
 
-    def _single(self, gpu: Gpu, state: State, metrics: Metrics) -> Line:
+    def _single(self, gpu: Gpu, state: GpuState, metrics: Metrics) -> Line:
         """Draw a GPU in one line. The numbers' places are the same in every row, whatever there is
         to note."""
         width, glyphs = self._width, self._glyphs
@@ -646,7 +627,7 @@ class GpuPainter:
         if width >= _NARROW:
             if not brief:
                 self._add_name(row, gpu).add(" ")
-            row.add(left(state.word, _STATE_WIDTH), state.style)
+            row.add(left(state.word, _STATE_WIDTH), state.hue)
         cells = (
             [(memory, 7), (power, 6), (temperature, 5)]
             if brief
@@ -676,7 +657,7 @@ class GpuPainter:
         gpu = shown_gpu(self._view, gpu)
         row = self._add_name(self._begin(gpu, self._width), gpu, 16)
         if self._width >= _NARROW:
-            row.add(" ").add(left(state.word, _STATE_WIDTH), state.style)
+            row.add(" ").add(left(state.word, _STATE_WIDTH), state.hue)
         return self._add_numbers(row, gpu, scaled_metrics(self._view, gpu, self._width))
 
     def _add_numbers(self, row: Row, gpu: Gpu, metrics: Metrics) -> Line:

@@ -170,7 +170,7 @@ def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
             label=f"GPU {units.gpu_label(gpu)} busy",
             short=f"gpu {units.gpu_label(gpu)}",
             text="lost" if gpu.lost else units.percent(gpu.reading.busy_percent),
-            style=state_of(view, gpu).style,
+            style=state_of(view, gpu).hue,
             series=view.history.gpu(gpu.uuid, "busy_percent"),
             held=held_up(view, gpu.uuid),
         )
@@ -268,7 +268,7 @@ def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
     if len(gpus) == 1:
         return gpu_traces(view, gpus)[0]
     uuids, history = job.gpu_uuids, view.history
-    states = {state_of(view, gpu).style for gpu in gpus}
+    states = {state_of(view, gpu).hue for gpu in gpus}
     together = Together(uuids, lambda: [history.gpu(uuid, "busy_percent") for uuid in uuids])
     return Trace(
         kind="gpu",
@@ -364,7 +364,7 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
         limit, top = _scale(trace, window, chart_width)
         scale = f" {glyphs.up}{top}"
     key = "job", trace.kind, trace.label
-    held, style = trace.held, trace.style if trace.held is None else FED.style
+    held, style = trace.held, trace.style if trace.held is None else FED.hue
     chart = view.chart(key, trace.series, chart_width, limit, style, rows, window, held)
     if trace.idle is not None and trace.series is not None and chart_width:
         chart = _written(chart, trace.idle, window.grid(chart_width).columns_of(trace.series))

@@ -222,9 +222,9 @@ def _traces(view: View, made: Timeline, begin: float, high: int) -> Iterator[tup
         end = "" if busy is None else f"{busy:.0f}%"
         name = f"all {len(gpus)} GPUs"
         together = document.Row(name, f"{len(gpus)} gpus", "", mean, end, "")
-        yield trace(together, FED.style, [uuid for _, uuid in gpus]), high
+        yield trace(together, FED.hue, [uuid for _, uuid in gpus]), high
     for row, uuid in gpus[:_EACH_SHOWN]:
-        yield trace(row, FED.style, [uuid]), _EACH if several else high
+        yield trace(row, FED.hue, [uuid]), _EACH if several else high
     for row in made.others:
         if row.profile:
             yield trace(row, _LOOKS.get(row.label, "host")), _LOW

@@ -120,7 +120,7 @@ def test_a_starved_gpu_never_looks_like_a_fed_one(
 ) -> None:
     """However few columns a chart has and however long the range is: what is drawn solid up to the
     top is far less of it."""
-    hues = {state.style for state in STATES}
+    hues = {state.hue for state in STATES}
     for seconds in (30.0, 300.0):
         shares = {}
         for scenario in ("starved", "healthy"):
