@@ -237,6 +237,13 @@ class BusyTime(NamedTuple):
         return self.seconds * (1.0 - self.percent / 100.0)
 
 
+def busy_name(reading: GpuReading) -> str:
+    """Return the reading that says how busy a GPU is: of an instance of one (MIG), which has no
+    utilisation, how active its SMs are."""
+    active = reading.busy_percent is None and reading.sm_active_percent is not None
+    return "sm_active_percent" if active else "busy_percent"
+
+
 def busy_time(
     reading: GpuReading,
     known_until: float,
@@ -1268,7 +1275,11 @@ class Store:
         return tables[key]
 
     def _gpu_table(self, uuid: GpuKey) -> Table:
-        return self._gpus.get(uuid) or self._begin(self._gpus, uuid, GPU_SERIES, READINGS_KEPT)
+        table = self._gpus.get(uuid)
+        if table is None:
+            # One with nothing but blocks of a recording has no rows, and is false.
+            return self._begin(self._gpus, uuid, GPU_SERIES, READINGS_KEPT)
+        return table
 
     def _forget(self, before: float) -> None:
         for key in [key for key, table in self._processes.items() if table.latest_at < before]:

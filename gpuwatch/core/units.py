@@ -274,3 +274,10 @@ def seconds_in(text: str) -> float | None:
     if re.fullmatch(f"(?:{_PART}){{1,4}}", text, re.ASCII) is None:
         return None
     return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_PART, text))
+
+
+def gpu_name(name: str) -> str:
+    """Shorten a GPU's name by maker and family, which every row would repeat."""
+    for word in ("NVIDIA ", "GeForce ", "Graphics Device ", "Tesla ", "Quadro "):
+        name = name.removeprefix(word)
+    return name

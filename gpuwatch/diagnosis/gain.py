@@ -24,7 +24,7 @@ FULL_CORE_PERCENT = 85.0
 LATENCY_BYTES_PER_SECOND = 100e6
 """Up to this rate any network that a GPU machine has (1 Gbit/s) delivers: what waits below it waits
 for answers, of which more can be on their way at once."""
-LEAST_BUSY_SHARE = 0.03
+ESTIMATED_BUSY_SHARE = 0.03
 """Share of the time a GPU must be busy for an estimate: below it, 1 / share is mostly chance."""
 
 
@@ -102,7 +102,7 @@ def _lowest(limits: Sequence[_Limit]) -> Gain:
 
 def _always(window: Window, rule: Rule, firing: Firing) -> Iterator[_Limit]:
     """Yield what limits it whatever the cure is."""
-    most = 1.0 / max(LEAST_BUSY_SHARE, 1.0 - (firing.lost_share or 0.0))
+    most = 1.0 / max(ESTIMATED_BUSY_SHARE, 1.0 - (firing.lost_share or 0.0))
     yield _Limit("the GPU" if window.gpus else "the steps themselves", most, low=0.9, high=1.0)
     if rule.lost_while_busy or firing.lost_while_busy:
         powers = [
@@ -124,7 +124,7 @@ def _always(window: Window, rule: Rule, firing: Firing) -> Iterator[_Limit]:
         if gpu.busy is not None and gpu.spins_share
     ]
     if ranks > 1 and others and len(works) == len(others):
-        yield _Limit("the slowest rank", 1.0 / max(LEAST_BUSY_SHARE, *works))
+        yield _Limit("the slowest rank", 1.0 / max(ESTIMATED_BUSY_SHARE, *works))
 
 
 def _main_thread(job: JobFacts) -> list[_Limit]:

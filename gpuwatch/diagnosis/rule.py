@@ -98,6 +98,7 @@ PAUSES = GpuState("pauses", "starved")
 THROTTLED = GpuState("throttled", "throttled")
 WAITING = GpuState("waiting", "waiting")
 UNDERUSED = GpuState("underused", "waiting")
+SLOWEST = GpuState("slowest", "fed")
 IDLE = GpuState("idle", "idle")
 LOST = GpuState("lost", "error")
 
@@ -138,6 +139,8 @@ class Rule:
     """Whether it fires only for GPUs that stay idle."""
     means: GpuState | None = None
     """State of its GPUs, where that does not follow from the time that is lost to it."""
+    late_first: bool = False
+    """Whether the first of its GPUs is the one that the others wait for."""
     of_pauses: bool = False
     """Whether it says what a pause of the GPU was."""
     has_look_alikes: bool = True
@@ -154,9 +157,15 @@ class Rule:
     documentation: str = ""
     check: Check = _unchecked
 
-    @property
-    def gpu_state(self) -> GpuState | None:
-        """State of a GPU that loses time to it; ``None``: it says nothing of how busy a GPU is."""
+    def state_of(
+        self, gpu: GpuKey, gpus: Sequence[GpuKey], severity: str, *, loses_time: bool = True
+    ) -> GpuState | None:
+        """Return the state of a GPU among ``gpus``, those of a finding; ``None``: the finding says
+        nothing of how busy it is."""
+        if self.late_first and gpu == gpus[0]:
+            return SLOWEST
         if self.means is not None or self.lost_while_busy:
             return self.means
+        if severity == "info" or not loses_time:
+            return None
         return IDLE if self.of_rest else STARVED

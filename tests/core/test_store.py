@@ -336,6 +336,16 @@ def test_a_half_minute_of_which_nothing_is_charted_is_a_gap() -> None:
     assert columns_of(power, 60.0, 60)[29:31] == [None, Column(100, 200, 300)]
 
 
+def test_the_past_that_was_loaded_stays_when_snapshots_come() -> None:
+    """A replay loads half minutes before the first snapshot that it shows: of every reading."""
+    history = Store()
+    for number in range(2):
+        history.take_block(30.0 * number, {"a": {"power_watts": (100, 200, 300)}}, {})
+    history.push(snapshot(at=60.5, gpus=(gpu("a", power_watts=50.0),)))
+    power = history.gpu("a", "power_watts")
+    assert columns_of(power, 60.0, 60)[:60:30] == [Column(100, 200, 300)] * 2
+
+
 def test_column_that_has_ended_is_left_as_it_was() -> None:
     """Later readings do not change a column whose time is over, so little is redrawn."""
     series = polled([float(n * 13 % 17) for n in range(40)], start=0.37)

@@ -113,8 +113,8 @@ def _firing(
 
 def _has_room(found: Underfed, need: float, spare: float | None) -> bool:
     """Check whether the free cores are enough for what loading lacks, be it less than a core."""
-    ranks, busy = max(1, len(found.ranks)), max(0.05, found.busy_share)
-    lacks = (found.worker_count or 0) * ranks * (need or 100.0) / 100.0 * (1.0 / busy - 1.0)
+    ranks, busy = max(1, len(found.ranks)), max(loaders.LEAST_BUSY_SHARE, found.busy_share)
+    lacks = (found.worker_count or 0) * ranks * need / 100.0 * (1.0 / busy - 1.0)
     return spare is not None and spare >= min(SPARE_CORES, max(words.SPARE_LEAST_CORES, lacks))
 
 

@@ -61,6 +61,7 @@ from gpuwatch.diagnosis.sentence import number
 RULE = Rule(
     title="one rank is slower",
     means=WAITING,
+    late_first=True,
     gives_back="some",
     explains={"busy_without_work", "batch_too_small", "oscillation"},
     lost_while_busy=True,

@@ -49,7 +49,6 @@ RULE = Rule(
     explains={"oscillation", "loader_cpu_bound", "batch_too_small", "straggler", "collective_wait"},
 )
 CROWDING = 1.1  # for each core
-RUN_QUEUE_WAIT_PERCENT = 10.0  # of the workers' time
 OWN_SHARE = 0.4
 """Share of the cores it may use: a job that gets less of them than this is crowded by others."""
 DISK_WAIT_PERCENT = 50.0
@@ -74,7 +73,7 @@ def check(window: Window) -> Verdict:
     crowding = (workers.count + len(found.job.ranks)) / max(1.0, cores)
     if crowding < CROWDING:
         return Clear("there is a core for each loader worker and each main thread")
-    if queue < RUN_QUEUE_WAIT_PERCENT:
+    if queue < loaders.QUEUED_PERCENT:
         return Clear(f"the loader workers {words.waits_little('for a core', queue)}")
     if (loaders.in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:
         return Clear("the loader workers mostly wait for the disk")
@@ -132,7 +131,7 @@ def _firing(
     missing = ("run-queue wait",) if workers.run_queue_wait_percent is None else ()
     advice = [loaders.cheaper_transforms(f"{share} cannot serve them all")]
     waits = words.mean([rank.run_queue_wait_percent for rank in found.ranks])
-    if waits is not None and waits < RUN_QUEUE_WAIT_PERCENT:
+    if waits is not None and waits < loaders.QUEUED_PERCENT:
         # The main threads get their cores: fewer workers would only make fewer batches.
         why = "the main thread gets its core, so fewer workers would only make fewer batches"
         advice.insert(0, Advice("Give the job more cores.", why=why))
@@ -152,7 +151,7 @@ def _firing(
                  f"{words.counted(workers.count, 'worker')} and "
                  f"{words.counted(ranks, 'main thread')} share {share}"),
         Evidence("workers' run-queue wait", round(queue, 1), "% of the time",
-                 RUN_QUEUE_WAIT_PERCENT, how),
+                 loaders.QUEUED_PERCENT, how),
         words.measured("involuntary switches", pushed, "1/s",
                        says="how often a worker was preempted"),
     ]  # fmt: skip
@@ -166,7 +165,7 @@ def _firing(
         strength=words.strength(
             found.clearness,
             words.ramp(crowding, 1.0, 1.5),
-            words.ramp(queue, RUN_QUEUE_WAIT_PERCENT - 5, 30),
+            words.ramp(queue, loaders.QUEUED_PERCENT - 5, 30),
             missing=len(missing),
         ),
         gpus=found.keys,

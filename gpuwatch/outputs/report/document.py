@@ -21,6 +21,7 @@ from gpuwatch.diagnosis.finding import (
     names_among,
 )
 from gpuwatch.diagnosis.ledger import OF_FINDING
+from gpuwatch.diagnosis.rule import SLOWEST
 from gpuwatch.outputs.report import words
 from gpuwatch.outputs.report.comparison import (
     Comparison,
@@ -994,15 +995,15 @@ def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
         Held(state.hue, stretch, rule.lost_while_busy)
         for group in found
         for rule in (known(group.cause.rule),)
-        if group.severity != "info" and (state := rule.gpu_state) is not None
         for use in group.uses
         if gpu.uuid in use.gpus
+        and (state := rule.state_of(gpu.uuid, use.gpus, use.severity)) not in {None, SLOWEST}
         for stretch in use.stretches
     ]
     return Row(
         f"GPU {gpu.label}",
         f"GPU{'' if len(gpu.label) > 1 else ' '}{gpu.label}",
-        gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce "),
+        units.gpu_name(gpu.name),
         gpu.profiles.get("busy_percent"),
         percent,
         f"Mean {percent}, duty {words.share(gpu.duty)}, {swings}.",

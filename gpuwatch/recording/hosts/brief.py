@@ -18,6 +18,7 @@ from gpuwatch import __version__
 from gpuwatch.core.bounds import Amount, Number, Seconds, Text, UnixSeconds, mean
 from gpuwatch.core.codec import CodecError, decoded, safe
 from gpuwatch.core.model import Gpu, Job, Problem, Snapshot
+from gpuwatch.core.store import busy_name
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, Diagnosis, lost_gpus
 
@@ -194,8 +195,9 @@ def _gpu(gpu: Gpu) -> GpuBrief:
     # Since the snapshot before, where the driver has fine samples: a poll that beats with the
     # steps of a job would say anything.
     percents = [one.percent for one in reading.busy_samples or ()]
-    if not percents and reading.busy_percent is not None:
-        percents = [reading.busy_percent]
+    polled = getattr(reading, busy_name(reading))
+    if not percents and polled is not None:
+        percents = [polled]
     average, used = mean(percents), reading.memory_used_bytes
     return GpuBrief(
         busy_percent=None

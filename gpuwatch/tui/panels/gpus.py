@@ -16,12 +16,14 @@ from typing import TypeVar, cast
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, GpuReading
 from gpuwatch.core.registry import GPU, MAIN, Field
+from gpuwatch.core.store import busy_name
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.diagnosis.rule import (
     IDLE,
     LOST,
     PAUSES,
+    SLOWEST,
     STARVED,
     THROTTLED,
     UNDERUSED,
@@ -70,13 +72,6 @@ class Metric:
         """Return the style of a gauge or a chart of it. How busy a GPU is has the colour of its
         state."""
         return self.mood or "gauge"
-
-
-def busy_name(reading: GpuReading) -> str:
-    """Return the reading that says how busy a GPU is: of an instance of one (MIG), which has no
-    utilisation, how active its SMs are."""
-    active = reading.busy_percent is None and reading.sm_active_percent is not None
-    return "sm_active_percent" if active else "busy_percent"
 
 
 Metrics = tuple[Metric, Metric, Metric, Metric]
@@ -155,16 +150,9 @@ def _late_text(reading: GpuReading) -> str | None:
     return f"{units.age(max(ages)):>3} old" if ages else None
 
 
-def short_name(name: str) -> str:
-    """Shorten a GPU's name by maker and family, which every row would repeat."""
-    for word in ("NVIDIA ", "GeForce ", "Graphics Device ", "Tesla ", "Quadro "):
-        name = name.removeprefix(word)
-    return name
-
-
 def _placed_name(gpu: GpuIdentity) -> str:
     """Return a GPU's name in short; of a job on several machines with the machine before it."""
-    short = short_name(gpu.name)
+    short = units.gpu_name(gpu.name)
     return short if gpu.machine is None else f"{gpu.machine} {short}"
 
 
@@ -241,7 +229,6 @@ Answer = TypeVar("Answer")
 
 
 FED = GpuState("fed", "fed")
-SLOWEST = GpuState("slowest", "fed")
 IN_USE = GpuState("in use", "unknown")
 UNKNOWN = GpuState("unknown", "unknown")
 """States beside those that findings mean (``diagnosis.rule``)."""
@@ -322,13 +309,8 @@ def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> 
 
 def _by_finding(said: Finding | FindingMark, gpu: GpuKey) -> GpuState | None:
     """Return the state that a finding means; ``None`` where that is for the readings to say."""
-    if said.rule == "straggler" and said.gpus[0] == gpu:
-        return SLOWEST
-    rule = rule_of(said.rule)
     loses_time = not isinstance(said, Finding) or bool(said.cost_share)
-    if rule.means is None and (said.severity == "info" or not loses_time):
-        return None
-    return rule.gpu_state
+    return rule_of(said.rule).state_of(gpu, said.gpus, said.severity, loses_time=loses_time)
 
 
 def _by_readings(recent: Sequence[Column | None], *, of_sms: bool) -> GpuState:

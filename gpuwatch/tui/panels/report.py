@@ -5,17 +5,17 @@ all else in the order of the document.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 
-from gpuwatch.core.model import GpuKey
+from gpuwatch.core.store import bucket_index
 from gpuwatch.core.text import clean
 from gpuwatch.outputs import terminal
 from gpuwatch.outputs.report import document, text
 from gpuwatch.outputs.report.document import Document, Found, Paragraph, Timeline
 from gpuwatch.outputs.report.model import TimeProfile
-from gpuwatch.tui.charts.strips import ASCII, Column, TimeWindow
+from gpuwatch.tui.charts.strips import ASCII, Column, Held, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark
 from gpuwatch.tui.pages.layout import Title, edge
 from gpuwatch.tui.panels import job_charts, time_axis
@@ -120,7 +120,7 @@ class Profile:
 
     def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
         """Return the last ``count`` columns up to the one that holds ``end``, oldest first."""
-        last = int(end // column_seconds)
+        last = bucket_index(end, column_seconds)
         return [
             self._column(number * column_seconds, (number + 1) * column_seconds)
             for number in range(last - count + 1, last + 1)
@@ -129,11 +129,11 @@ class Profile:
     def _column(self, begin: float, end: float) -> Column | None:
         first = max(0, int((begin - self._begin) // self._seconds))
         stop = max(0, ceil((end - self._begin) / self._seconds - 1e-6))
-        profile = self._profile
-        parts = zip(profile.minimum, profile.mean, profile.maximum, strict=True)
+        one = self._profile
+        parts = [values[first:stop] for values in (one.minimum, one.mean, one.maximum)]
         known = [
             (low, mean, high)
-            for low, mean, high in list(parts)[first:stop]
+            for low, mean, high in zip(*parts, strict=True)
             if low is not None and mean is not None and high is not None
         ]
         if not known:
@@ -208,11 +208,10 @@ def _traces(view: View, made: Timeline, begin: float, high: int) -> Iterator[tup
         (row, gpu.uuid) for row, gpu in zip(made.gpus, made.report.gpus, strict=True) if row.profile
     ]
 
-    def trace(row: document.Row, style: str, uuids: Iterable[GpuKey] = ()) -> Trace:
+    def trace(row: document.Row, style: str, held: Sequence[Held] | None = None) -> Trace:
         assert row.profile is not None
         series = Profile(row.profile, begin, bucket)
-        label = f"{row.label} busy" if uuids else row.label
-        held = held_up(view, *uuids) if uuids else None
+        label = row.label if held is None else f"{row.label} busy"
         return Trace("report", label, row.short, row.end, style, series, row.top, held=held)
 
     several = len(gpus) > 2
@@ -222,9 +221,13 @@ def _traces(view: View, made: Timeline, begin: float, high: int) -> Iterator[tup
         end = "" if busy is None else f"{busy:.0f}%"
         name = f"all {len(gpus)} GPUs"
         together = document.Row(name, f"{len(gpus)} gpus", "", mean, end, "")
-        yield trace(together, FED.hue, [uuid for _, uuid in gpus]), high
-    for row, uuid in gpus[:_EACH_SHOWN]:
-        yield trace(row, FED.hue, [uuid]), _EACH if several else high
+        yield trace(together, FED.hue, held_up(view, *[uuid for _, uuid in gpus])), high
+    for row, _ in gpus[:_EACH_SHOWN]:
+        held = [
+            Held(one.stretch.begin_unix_seconds, one.stretch.end_unix_seconds, one.hue, one.of_busy)
+            for one in row.marks
+        ]
+        yield trace(row, FED.hue, held), _EACH if several else high
     for row in made.others:
         if row.profile:
             yield trace(row, _LOOKS.get(row.label, "host")), _LOW

@@ -178,14 +178,14 @@ def recommended_workers(
 def _workers_for(
     cores: float | None, host: HostFacts, job: JobFacts, present: int | None, busy_share: float
 ) -> int | None:
-    needed = demand(job, present, busy_share)
     if cores is None:
         return None
+    needed = demand(job, present, busy_share)
     each = cores / max(1, len(job.job.ranks))
     starves = needed is not None and needed * cores_each(job.workers) > each - 1.0
     left = each - (0 if starves and each < FEW_CORES else 1)
     most = max(1, math.floor((left + 1.0 - MOST_OF_A_CORE) / cores_each(job.workers)))
-    most = min(most, int(min(most, room_in_memory(host, job, present or 0))))
+    most = int(min(most, room_in_memory(host, job, present or 0)))
     return min(most, max(TYPICAL_WORKERS, 2 * (present or 0)) if needed is None else needed)
 
 
