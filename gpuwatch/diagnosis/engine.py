@@ -111,10 +111,14 @@ class Engine:
     def finish(self) -> None:
         """Look at everything once again, so that the last seconds count: nothing comes any more."""
         newest = self._newest
-        if newest is not None and newest.monotonic_seconds != self._last:
+        if newest is None:
+            return
+        # At the last look those that could wait were left out.
+        now = newest.monotonic_seconds
+        if self._last != now or any(one.subject.looked_at < now for one in self._seen.values()):
             self._changed = True
             self._unix = newest.taken_at_unix_seconds
-            self._evaluate(newest.monotonic_seconds)
+            self._evaluate(now)
 
     def _ends_a_job(self, snapshot: Snapshot) -> bool:
         """Check whether a job that ran until now is over: its last seconds count."""

@@ -127,7 +127,8 @@ class GpuwatchApp(App[int]):
             display, source, self.diagnosis, started, reports, attached, reported=player is None
         )
         self.timeline = TimelineController(display)
-        self.recording = RecordingController(display, lambda: self.diagnosis.latest)
+        found = self.diagnosis
+        self.recording = RecordingController(display, lambda: found.latest, found.to_the_second)
         typing = TypingController(display)
         self.controllers: list[Controller] = [
             *(self.jobs, self.diagnosis, self.timeline, self.recording, typing)

@@ -250,16 +250,24 @@ _CLOSE_SECONDS = 5.0
 
 
 class RecordingController(Controller):
-    def __init__(self, display: Display, newest: Callable[[], Diagnosis | None]) -> None:
+    def __init__(
+        self,
+        display: Display,
+        newest: Callable[[], Diagnosis | None],
+        to_the_second: Callable[[], Diagnosis | None],
+    ) -> None:
         super().__init__(display)
         self.recorder: BackgroundRecorder | None = None
-        self._newest = newest
+        self._newest, self._to_the_second = newest, to_the_second
+        self._begins = False
         self._said: str | None = None
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
         if self.recorder is not None:
             # What is found is known here: no second engine looks at the same snapshots.
-            self.recorder.push(snapshot, self._newest())
+            # It leaves out what was lost before it began, which must be known to the second.
+            self.recorder.push(snapshot, self._to_the_second() if self._begins else self._newest())
+            self._begins = False
 
     def every_second(self) -> bool:
         if self.recorder is None:
@@ -304,7 +312,7 @@ class RecordingController(Controller):
         except RecordingError as error:
             # One line: the name as it was typed leaves room for the reason.
             return clean(str(error).replace(clean(str(path), 200), name))
-        self.view.recording = "REC"
+        self.view.recording, self._begins = "REC", True
         return f"recording to {clean(str(path), 200)} (W ends it)"
 
     def _stop(self) -> str:

@@ -293,6 +293,22 @@ async def test_the_report_of_a_job_that_runs_says_what_was_found() -> None:
         assert 27.0 < found.cost_gpu_seconds < 33.0
 
 
+@pytest.mark.parametrize("seconds", [47, 53, 58])
+async def test_a_report_opened_late_loses_no_more_than_it_watched(seconds: int) -> None:
+    """Busy and lost together are no more than its time, whenever the job's page was opened."""
+    clock, source, first = demo("starved")
+    async with driven(first, (100, 60), engine=Engine()) as drive:
+        await ending(drive, clock, source, seconds)
+        await drive.press("j")
+        await ending(drive, clock, source, 12)
+        await drive.press("R")
+        report = drive.app.jobs.report.report()
+        (found,) = report.findings
+        busy = report.total.busy_gpu_seconds
+        assert found.cost_gpu_seconds > 0.0
+        assert busy + found.cost_gpu_seconds <= report.gpu_seconds + 1.0
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (80, 12)])
 async def test_without_a_driver_the_finding_of_a_job_is_seen(size: tuple[int, int]) -> None:
     """Above the notice that there is no driver, which has a line; d says why, at once."""
