@@ -476,11 +476,12 @@ def _one_advice(alike: Sequence[Advice]) -> Advice:
 
 
 def _gain(gains: Sequence[Gain | None]) -> Gain | None:
-    """Return one gain for those of several jobs: their middle, and the widest range."""
+    """Return one gain for those of several jobs: the middle one, of two the lower, and the widest
+    range."""
     known = sorted([one for one in gains if one is not None], key=lambda one: one.worth)
     if not known or len(known) < len(gains):
         return None
-    middle = known[len(known) // 2]
+    middle = known[(len(known) - 1) // 2]
     return replace(
         middle, low=min([one.low for one in known]), high=max([one.high for one in known])
     )

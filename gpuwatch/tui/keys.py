@@ -228,7 +228,7 @@ _WHERE = (
     (EVIDENCE_KEYS, "in the evidence of a finding (d, enter)"),
     (DETAIL_KEYS, "on a GPU's page (enter)"),
     (OVERVIEW_KEYS, "on the overview"),
-    (REPLAY_KEYS, "where a recording is played (gpuwatch replay FILE)"),
+    (REPLAY_KEYS, "where a recording is played"),
 )
 
 
@@ -237,7 +237,7 @@ def elsewhere(pressed: str) -> str:
     name for Textual."""
     for keys, where in _WHERE:
         for key in keys:
-            if pressed in key.keys.split(",") and key.help:
+            if pressed in key.keys.split(",") and key.help and key.action != "back":
                 what = re.sub("^in [a-z ]+: ", "", key.help)
                 return f"{key.shown.split()[0]} works {where}: {what}"
     return "this key does nothing here; ? shows those that do"
