@@ -411,7 +411,7 @@ _UNITS = {"bytes": float(1 << 27), "samples": float(1 << 8)}
 second."""
 
 
-def unit_of(name: object) -> float:
+def stored_unit(name: object) -> float:
     """Return the unit in which a tier stores the series: a power of two, which costs no
     precision."""
     return next((unit for word, unit in _UNITS.items() if word in str(name)), 1.0)
@@ -440,7 +440,7 @@ class Tier:
 
     def widen(self, names: Sequence[object]) -> None:
         """Begin to hold these series as well."""
-        self._units += map(unit_of, names)
+        self._units += map(stored_unit, names)
         self._rows.widen(3 * len(names), NAN)
 
     def extend(self, bucket: int, columns: Sequence[Sequence[Band | None]]) -> None:

@@ -110,16 +110,14 @@ class Advice:
         return f"{self.setting} {self.present} -> {self.wanted}"
 
 
-ALSO_SEEN = "also seen: "
-"""How the reason of a rule begins that fired on a symptom of the cause."""
-
-
 @dataclass(frozen=True, slots=True)
 class RuledOut:
     """A rule that fired, or could have been thought of, and is not the cause here."""
 
     rule: str
     why: str
+    symptom: bool = False
+    """Whether it fired on a symptom of the cause, which ``why`` says."""
 
 
 def severity_place(severity: str) -> int:

@@ -691,9 +691,9 @@ def new_engine() -> Engine:
     return Engine()
 
 
-def ledger_of(entries: Iterable[Entry | OverviewEntry], *, newest: bool = True) -> Ledger:
+def ledger_of(entries: Iterable[Entry | OverviewEntry]) -> Ledger:
     """Return the ledger of a recording, as its entries say."""
-    ledger = Ledger(newest=newest)
+    ledger = Ledger(newest=True)
     before: Entry | OverviewEntry | None = None
     last = 0.0
     for entry in entries:

@@ -13,7 +13,6 @@ from gpuwatch.core.throttling import REASONS
 from gpuwatch.core.units import percent, samples, size
 from gpuwatch.diagnosis.catalogue import known
 from gpuwatch.diagnosis.finding import (
-    ALSO_SEEN,
     Advice,
     Evidence,
     Finding,
@@ -321,8 +320,8 @@ class Group:
             rows.append((one.name, value, threshold, f"{other}{one.says}"))
         because = [evidence_line(one) for one in evidence if one.supports][:EVIDENCE_SHOWN]
         against = [evidence_line(one) for one in evidence if not one.supports][:EVIDENCE_SHOWN]
-        not_it = [one for one in self.cause.ruled_out if not one.why.startswith(ALSO_SEEN)]
-        seen = [one.why for one in self.cause.ruled_out if one.why.startswith(ALSO_SEEN)]
+        ruled_out = self.cause.ruled_out
+        not_it = [f"{words.cause(one.rule)}: {one.why}" for one in ruled_out if not one.symptom]
         return Found(
             f"#{self.number}",
             self.cause.rule,
@@ -335,10 +334,10 @@ class Group:
             rows,
             because,
             against,
-            [f"{words.cause(other.rule)}: {other.why}" for other in not_it],
+            not_it,
             f"{100.0 * self.cause.confidence:.0f}%",
             self.cause.gain_in_words,
-            [one.removeprefix(ALSO_SEEN) for one in seen],
+            [one.why for one in ruled_out if one.symptom],
         )
 
     def lane(self) -> Lane:
@@ -764,7 +763,7 @@ def _period(gpu: GpuUsage) -> str:
 GPU_COLUMNS: tuple[Column[GpuUsage], ...] = (
     Column("GPU", lambda g: g.label, page="GPU", total="all".format),
     Column("HOST", lambda g: g.machine or units.UNKNOWN, _T, 1),
-    Column("NAME", lambda g: g.name.removeprefix("NVIDIA "), _T, 9,
+    Column("NAME", lambda g: units.gpu_name(g.name), _T, 9,
            total=lambda r: units.plural(len(r.cards), "GPU")),
     Column("BUSY", lambda g: percent(g.busy_shown_percent),
            total=lambda r: percent(r.total.busy_percent)),

@@ -47,8 +47,8 @@ def strength(*clearness: float, missing: int = 0) -> float:
     return float((0.4 + 0.6 * clear) * 0.85**missing)
 
 
-def rounded(value: float | None, digits: int = 1) -> float | None:
-    return None if value is None else round(value, digits)
+def rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
 
 
 def percent_of(share: float) -> float:
