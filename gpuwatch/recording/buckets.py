@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpuwatch.core.bounds import Seconds, UnixSeconds
 from gpuwatch.core.model import GpuKey
 from gpuwatch.core.store import Column, Stat
-from gpuwatch.recording.statistics import Course, Courses, Part
+from gpuwatch.recording.statistics import Course, Part
 
 BUCKET_SECONDS = 30.0
 
@@ -41,7 +41,7 @@ class Overview:
         self._open: dict[float, dict[tuple[GpuKey | None, str], Stat]] = {}
         """By the time at which they begin: readings of each GPU, and (``None``) of the host."""
 
-    def add_part(self, part: Part | Courses) -> None:
+    def add_part(self, part: Part) -> None:
         for gpu in part.gpus:
             self._add_courses(gpu.identity.uuid, gpu.profiles)
         if part.host is not None:

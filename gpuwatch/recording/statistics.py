@@ -363,7 +363,7 @@ class Course(Struct, array_like=True):
 
 
 class Grid:
-    """``buckets`` (an even number) from ``start`` on, all of one width. When the time outgrows
+    """Buckets (an even number of them) from ``start`` on, all of one width. When the time outgrows
     them, each two become one of twice the width; lowest, mean and highest stay true, and so do
     gaps."""
 
@@ -595,7 +595,6 @@ class RhythmSums(Sums):
     seconds: Seconds = 0.0
     busy_seconds: Seconds = 0.0
     oscillating_seconds: Seconds = 0.0
-    cycles: Number = 0.0
     periods: dict[int, Stat] = field(default_factory=dict)
     """Periods by their class, over the time in which there was one."""
     swings: Stat = field(default_factory=Stat)
@@ -847,7 +846,6 @@ class Rhythm:
         if wave.period_seconds is not None or swings >= SWINGS:
             sums.oscillating_seconds += wave.seconds
         if wave.period_seconds is not None:
-            sums.cycles += wave.seconds / wave.period_seconds
             place = round(math.log2(wave.period_seconds) * STEPS_A_DOUBLING)
             period = Stat(seconds=wave.seconds, total=wave.seconds * wave.period_seconds)
             _by_key(sums.periods, {place: period})
@@ -1611,23 +1609,6 @@ class Part(Noted, kw_only=True):
     jobs: list[JobSums] = field(default_factory=list)
     processes: ProcessesPart = field(default_factory=ProcessesPart)
     host: HostPart | None = None
-
-
-class _GpuCourses(Struct):
-    identity: GpuIdentity
-    profiles: dict[str, Course]
-
-
-class _HostCourses(Struct):
-    profiles: dict[str, Course]
-
-
-class Courses(Struct, kw_only=True):
-    """Courses of a ``Part``, to be read without the rest of it."""
-
-    time: TimeSums
-    gpus: list[_GpuCourses]
-    host: _HostCourses | None = None
 
 
 class Statistics:

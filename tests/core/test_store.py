@@ -285,31 +285,6 @@ def test_a_silence_is_a_gap_at_any_range(
             assert column is None or (near and near[0] <= begin + width + 30.01)
 
 
-@given(HOURS, RANGES, st.sampled_from([4, 30, 100_000]))
-@settings(max_examples=60, deadline=None)
-def test_a_long_column_grows_to_what_it_is(
-    stretches: list[tuple[float, float | None, int]], width: float, kept: int
-) -> None:
-    """Drawn after every reading, the newest column has the extremes it would have if it were drawn
-    once at the end."""
-    watched, once = SampledSeries(readings_kept=kept), SampledSeries(readings_kept=kept)
-    at = 0.0
-    for pause, value, count in stretches:
-        for _ in range(count):
-            at += pause
-            for series in (watched, once):
-                series.add_reading(at, value)
-            watched.columns(at, width, 3)
-    grown, whole = watched.columns(at, width, 1)[0], once.columns(at, width, 1)[0]
-    assert (grown is None) == (whole is None)
-    # What was folded into a coarse tier may blur over the edge of a column.
-    folded_apart = kept < 1000 and at // 30 != bucket_index(at, width) * width // 30
-    if grown is not None and whole is not None and not folded_apart:
-        assert grown.minimum == pytest.approx(whole.minimum, abs=1e-4)
-        assert grown.maximum == pytest.approx(whole.maximum, abs=1e-4)
-        assert grown.mean == pytest.approx(whole.mean, abs=1e-3)
-
-
 def test_a_half_minute_counts_for_the_part_that_lies_in_a_column() -> None:
     """A column that cuts half minutes has the mean of its own time, and their extremes."""
     history = Store()

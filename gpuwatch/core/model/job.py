@@ -82,7 +82,7 @@ class JobMember(Identified):
         return self.cpu_percent + (self.children_cpu_percent or 0.0)
 
     def without_readings(self) -> JobMember:
-        """Nothing that moves is known (any more)."""
+        """Whether nothing that moves is known (any more)."""
         if self.state is None:
             return self
         return JobMember(**{name: getattr(self, name) for name in _LASTING})
@@ -249,7 +249,7 @@ class Job(Identified):
 
     @property
     def is_without_gpus(self) -> bool:
-        """It cannot use any: its PyTorch knows none, or none is visible to it."""
+        """Whether it can use no GPU: its PyTorch knows none, or none is visible to it."""
         return bool(self.cpu_build) or any(rank.visible_gpus == 0 for rank in self.ranks)
 
     def having(self, role: str) -> tuple[JobMember, ...]:

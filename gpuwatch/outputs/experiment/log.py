@@ -46,9 +46,9 @@ _BUSY = "busy"
 
 
 def checked(tool: str) -> str:
-    """``wandb``, ``mlflow``, ``tensorboard`` or ``tensorboard:FOLDER``. Raises ``SentenceError``
-    for others, and where the tool's library is not installed or, for MLflow, lacks what it needs to
-    store runs where they are to go."""
+    """Return ``wandb``, ``mlflow``, ``tensorboard`` or ``tensorboard:FOLDER``. Raises
+    ``SentenceError`` for others, and where the tool's library is not installed or, for MLflow,
+    lacks what it needs to store runs where they are to go."""
     found = re.fullmatch(r"(wandb|mlflow|tensorboard)(?:(?<=board):.+)?", tool)
     if found is None:
         raise SentenceError(
@@ -66,7 +66,8 @@ def checked(tool: str) -> str:
 
 
 def _why_mlflow_cannot_log() -> str:
-    """Empty if it can, and where it does not say in time: a database may be far away."""
+    """Return why not; empty if it can, and where it does not say in time, as of a database that
+    is far away."""
     command = [sys.executable, "-P", "-m", _WRITER, "--check"]
     with contextlib.suppress(subprocess.TimeoutExpired):
         done = subprocess.run(

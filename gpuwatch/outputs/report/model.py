@@ -144,8 +144,6 @@ class GpuUsage(Part, frozen=True):
     """Part of ``rhythm_seconds`` in which it went between idle and busy again and again."""
     period_seconds: Amount | None = None
     """Median time from one busy run to the next; null: there was no rhythm."""
-    cycles: Amount | None = None
-    """Busy runs in the time in which there was a period."""
     swing_seconds: Amount | None = None
     """Mean time from one burst of work to the next, in a rhythm or not; null: it did not go all the
     way down and up."""
@@ -502,8 +500,6 @@ class Total(Part, frozen=True):
     oscillating_share: Share | None = None
     """Share of oscillation in the time in which the shape of the busy signal was known."""
     period_seconds: Amount | None = None
-    cycles_per_minute: Amount | None = None
-    """Cycles a minute of a GPU, while it had a period."""
     energy_joules: Amount | None = None
     power_mean_watts: Amount | None = None
     """Sum of the GPUs' means."""
@@ -694,7 +690,6 @@ def _total(report: Report) -> Total:
         duty=_weighted([(gpu.duty, gpu.rhythm_seconds) for gpu in cards]),
         oscillating_share=None if swinging is None or not known else swinging / known,
         period_seconds=periods[len(periods) // 2] if periods else None,
-        cycles_per_minute=sum(60.0 / one for one in periods) / len(periods) if periods else None,
         energy_joules=total(gpu.energy_joules for gpu in cards),
         power_mean_watts=total(gpu.power_mean_watts for gpu in cards),
         received_bytes_per_second=total(
