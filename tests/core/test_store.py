@@ -160,40 +160,6 @@ def test_columns_across_the_fold_agree_with_the_readings() -> None:
 # --- properties -------------------------------------------------------------------------------
 
 PERCENTS = st.floats(0, 100, width=32)
-STEPS = st.floats(0.01, 20.0)
-READINGS = st.lists(st.tuples(STEPS, st.none() | PERCENTS, st.booleans()), max_size=80)
-
-
-def timeline(readings: list[tuple[float, float | None, bool]]) -> list[tuple[float, float | None]]:
-    at, found = 0.0, []
-    for step, value, _ in readings:
-        at += step
-        found.append((at, value))
-    return found
-
-
-@given(READINGS, st.sampled_from([0.25, 1.0, 5.0, 60.0]))
-@settings(max_examples=40)
-def test_columns_without_a_reading_are_gaps(
-    readings: list[tuple[float, float | None, bool]], width: float
-) -> None:
-    """A column is a gap exactly where nothing was read and nothing speaks for it."""
-    series = SampledSeries()
-    covered: dict[int, bool] = {}
-    before = 0.0
-    for (at, value), (_, _, covers) in zip(timeline(readings), readings, strict=True):
-        series.add_reading(at, value, before if covers else None)
-        own = bucket_index(at, width)
-        covered[own] = covered.get(own, False) or value is not None
-        if covers:
-            for bucket in range(bucket_index(before, width) + 1, own):
-                covered[bucket] = value is not None
-        before = at
-    count = bucket_index(before, width) + 2
-    columns = series.columns(before + width, width, count)
-    drawn = [column is not None for column in columns]
-    assert drawn == [covered.get(bucket, False) for bucket in range(count)]
-
 
 HOURS = st.lists(
     st.tuples(
