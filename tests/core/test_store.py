@@ -127,7 +127,7 @@ def test_a_sample_that_is_not_newer_is_dropped() -> None:
 # --- tiers ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [0.1, 1.0, 7.0, 45.0])
+@pytest.mark.parametrize("step", [0.1, 7.0])
 def test_memory_is_bounded(step: float) -> None:
     """However long it runs, the number of values kept does not grow."""
     series = SampledSeries(readings_kept=64)
@@ -209,7 +209,7 @@ def pages(
 
 
 @given(HOURS, RANGES, st.integers(4, 40))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_no_extreme_of_hours_is_lost_at_any_range(
     stretches: list[tuple[float, float | None, int]], width: float, kept: int
 ) -> None:
@@ -229,7 +229,7 @@ def test_no_extreme_of_hours_is_lost_at_any_range(
 
 
 @given(HOURS, RANGES, st.integers(4, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_silence_is_a_gap_at_any_range(
     stretches: list[tuple[float, float | None, int]], width: float, kept: int
 ) -> None:
@@ -521,9 +521,9 @@ def test_snapshot_delivered_again_changes_nothing() -> None:
 
 
 def test_long_run_of_a_history_folds_all_alike() -> None:
-    """After an hour at one a second every kind of series still shows its swings."""
+    """After half an hour at one a second every kind of series still shows its swings."""
     history = Store()
-    for at in range(1, 3600):
+    for at in range(1, 1800):
         value = 100.0 * (at % 2)
         history.push(
             snapshot(
@@ -540,7 +540,7 @@ def test_long_run_of_a_history_folds_all_alike() -> None:
         history.process((1, 1.0), None, "cpu_percent"),
     ):
         assert series is not None
-        columns = series.columns(3590.0, 30.0, 119)
+        columns = series.columns(1790.0, 30.0, 59)
         assert all(column is not None for column in columns)
         assert all(c is not None and (c.minimum, c.maximum) == (0, 100) for c in columns)
 

@@ -11,8 +11,14 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.recording.buckets import BUCKET_SECONDS, Bucket, Overview
-from gpuwatch.recording.file import ENTRY, RecordingIndex, is_indexed
+from gpuwatch.recording.file import (
+    BUCKET_SECONDS,
+    ENTRY,
+    Bucket,
+    Overview,
+    RecordingIndex,
+    is_indexed,
+)
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.statistics import GPU_PROFILES, HOST_PROFILES, Statistics
 from gpuwatch.sources.logs.text import LogError, zstd

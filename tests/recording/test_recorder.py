@@ -76,7 +76,7 @@ def test_a_recording_is_small(path: Path) -> None:
     """What has not changed takes little room: a fiftieth of the plain text, statistics included."""
     machine = Machine(gpus=8)
     machine.source.options.all_processes = True
-    machine.recorder(path, 120).close()
+    machine.recorder(path, 90).close()
     plain = sum(map(len, map(status_text, machine.taken)))
     assert path.stat().st_size < plain / 50
 

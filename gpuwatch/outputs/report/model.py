@@ -677,21 +677,23 @@ def _weighted(pairs: list[tuple[float | None, float | None]]) -> float | None:
 
 def _total(report: Report) -> Total:
     cards = report.cards
-    watched = total(gpu.watched_seconds for gpu in cards)
-    busy = total(gpu.busy_seconds for gpu in cards)
-    known = total(gpu.rhythm_seconds for gpu in cards)
-    swinging = total(gpu.oscillating_seconds for gpu in cards)
+
+    def together(name: str) -> float | None:
+        return total(getattr(gpu, name) for gpu in cards)
+
+    watched, busy = together("watched_seconds"), together("busy_seconds")
+    known, swinging = together("rhythm_seconds"), together("oscillating_seconds")
     periods = sorted(gpu.period_seconds for gpu in cards if gpu.period_seconds)
     return Total(
         busy_percent=share_percent(busy, watched),
         watched_gpu_seconds=watched,
         busy_gpu_seconds=busy,
-        idle_gpu_seconds=total(gpu.idle_seconds for gpu in cards),
+        idle_gpu_seconds=together("idle_seconds"),
         duty=_weighted([(gpu.duty, gpu.rhythm_seconds) for gpu in cards]),
         oscillating_share=None if swinging is None or not known else swinging / known,
         period_seconds=periods[len(periods) // 2] if periods else None,
-        energy_joules=total(gpu.energy_joules for gpu in cards),
-        power_mean_watts=total(gpu.power_mean_watts for gpu in cards),
+        energy_joules=together("energy_joules"),
+        power_mean_watts=together("power_mean_watts"),
         received_bytes_per_second=total(
             gpu.received_bytes / gpu.received_seconds
             for gpu in cards
