@@ -138,7 +138,7 @@ def _cells_in(pieces: Sequence[Piece]) -> int:
 
 
 def _marked(old: _Cells, new: _Cells) -> bytes:
-    """Mark the cells that differ by ``x`` in one or both of their two bytes, the others by zeros."""
+    """Mark the cells that differ by ``x`` in one or both of their two bytes, others by zeros."""
     differ = old.number ^ new.number
     if old.styles != new.styles:
         differ |= _number(old.styles) ^ _number(new.styles)
