@@ -50,7 +50,7 @@ _STATE = ("lost", "allocated_to")
 _READINGS = names(GpuReading, "busy_samples")
 _HOST = names(Host, "name", "core_percents", "network_mounts")
 _PROCESS = names(Process)
-_LOOP = names(TrainingLoop, "pid", "started_at_unix_seconds")
+_LOOP = names(TrainingLoop, "pid", "started_at_unix_seconds", "spent_seconds")
 _MEMBER = (
     *("role", "rank", "main_thread_cpu_percent", "run_queue_wait_percent", "disk_wait_percent"),
     *("read_bytes_per_second", "write_bytes_per_second", "memory_proportional_bytes"),

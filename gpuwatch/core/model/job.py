@@ -127,6 +127,9 @@ class TrainingLoop(Identified):
     """Now: ``train``, ``validation``, ``checkpoint`` or ``idle``."""
     validation_share: Amount | None = None
     checkpoint_share: Amount | None = None
+    spent_seconds: tuple[Amount | None, ...] | None = None
+    """Seconds since its first report that went to data waits, compute, copies, validation and
+    checkpoints (in this order): what the shares are of, without a window."""
     epoch: Whole | None = None
     step_in_epoch: Whole | None = None
     steps_in_epoch: Whole | None = None
