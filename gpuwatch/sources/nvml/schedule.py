@@ -134,6 +134,8 @@ class Slot:
     due_at: float
     cost: float = 0.0
     """Seconds that a call is believed to take."""
+    last_seconds: float | None = None
+    """Seconds that it took last."""
     usual_period: float = 0.0
     """Period with a quick driver; ``period`` is the planned one."""
     period: float = 0.0
@@ -163,7 +165,7 @@ class Slot:
 
     def measured(self, now: float, seconds: float) -> None:
         """Note that it was taken and took ``seconds``, and plan the next time."""
-        cost = self.cost
+        cost, self.last_seconds = self.cost, seconds
         if cost == 0.0:
             self.cost = seconds
         elif seconds < 0.1 * cost:

@@ -65,6 +65,8 @@ class NvmlSource:
         self._failure: Problem | None = None
         self._retry_at = 0.0
         self._planner = ReadingPlanner()
+        self._budget_seconds: float | None = None
+        """Time for the readings of one look; ``None``: as the planner says."""
         self._shown_at = 0.0
         self.so_far: tuple[float, DriverReading] | None = None
 
@@ -174,8 +176,8 @@ class NvmlSource:
         for device in devices:
             device.interval_seconds = interval
             device.probe_at = now + PROBE_SECONDS
-        budget_seconds = schedule.SINGLE_SECONDS
-        if self._options.driver_wait_seconds is None:
+        budget_seconds = self._budget_seconds or schedule.SINGLE_SECONDS
+        if self._budget_seconds is None and self._options.driver_wait_seconds is None:
             gpus = [
                 (d.slots, schedule.DETAILED_FACTOR if d.identity.uuid == detailed else 1.0)
                 for d in devices
