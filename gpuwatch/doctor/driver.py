@@ -44,12 +44,6 @@ _REPORT = (
     "See whether `nvidia-smi -q` has it, and look in `dmesg`; `gpuwatch doctor --bundle FILE` "
     "collects what a bug report needs."
 )
-_JUDGED = {
-    "memory_used_bytes": 256 << 20, "power_limit_watts": 1.0, "temperature_celsius": 4.0,
-    "fan_percent": 10.0, "pcie_width": 0,
-}  # fmt: skip
-"""Readings in which nvidia-smi must agree, give or take so much, where ours stood still meanwhile.
-The others move from one moment to the next, or because nvidia-smi wakes the GPU."""
 _FIELDS_OF_PROBLEMS = {
     readings.PROCESS_LIST: ("processes",), readings.PROCESS_BUSY: ("gpu_busy_percent",),
 }  # fmt: skip
@@ -146,29 +140,20 @@ def _library_version(facts: Facts) -> str | None:
 
 
 def nvidia_smi(facts: Facts) -> Iterator[Check]:
-    smi, name = facts.smi, "nvidia-smi"
-    if smi.path is None:
-        reason = "not installed, so there is nothing to compare"
-        yield Check(group=DRIVER, name=name, status=SKIP, reason=reason)
-        return
-    if smi.error is not None:
+    smi, check = facts.smi, Check(group=DRIVER, name="nvidia-smi", status=PASS)
+    if smi is None:
+        yield replace(check, status=SKIP, reason="not installed")
+    elif smi.error is not None:
         status = WARN if _is_running(facts) or _is_there(facts) else SKIP
-        check = Check(group=DRIVER, name=name, status=status, reason=smi.error)
-        yield replace(check, private=not smi.error.startswith(_WORDS_OF_SMI))
-        return
-    compared = differing = 0
-    for answer in _answers(facts):
-        for field in answer.values.keys() & _JUDGED.keys():
-            agrees = _agrees(facts, answer, field)
-            compared += agrees is not None
-            differing += agrees is False
-    unknown = {gpu.uuid for gpu in facts.snapshot.gpus if gpu.identity.mig_parent_uuid is None}
-    unknown -= smi.gpus.keys()
-    reason = f"{smi.answer}; {compared - differing} of {compared} readings that stood still agree"
-    if unknown:
-        reason += f"; it does not list {units.plural(len(unknown), 'GPU')} that the library has"
-    status = WARN if differing or unknown else PASS
-    yield Check(group=DRIVER, name=name, status=status, reason=reason)
+        private = not smi.error.startswith(_WORDS_OF_SMI)
+        yield replace(check, status=status, reason=smi.error, private=private)
+    else:
+        cards = [gpu for gpu in facts.snapshot.gpus if gpu.identity.mig_parent_uuid is None]
+        reason = f"it works, and lists {units.plural(smi.gpu_count, 'GPU')}"
+        if facts.survey is not None and facts.survey.running and smi.gpu_count != len(cards):
+            reason += f", of which the library has {len(cards)}"
+            check = replace(check, status=WARN)
+        yield replace(check, reason=reason)
 
 
 def gpus(facts: Facts) -> Iterator[Check]:
@@ -208,7 +193,8 @@ def _missing(facts: Facts) -> Iterator[Check]:
 
 
 def each_reading(facts: Facts) -> Iterator[Check]:
-    for answer in _answers(facts):
+    """Yield the answers in the order of the GPUs, and of the readings."""
+    for answer in () if facts.survey is None else facts.survey.answers.values():
         yield _reading(facts, answer)
 
 
@@ -253,12 +239,7 @@ def _reading(facts: Facts, answer: Answer) -> Check:
         # A part of it cannot be true, or is taken seldom.
         told = of_problem(said[0], READINGS, reading.name, WARN)
         check = replace(check, status=WARN, reason=told.reason.removesuffix("."), cure=told.cure)
-    differing = [field for field in answer.values if _agrees(facts, answer, field) is False]
-    if differing:
-        cure = f"One of the two reads it wrong. {_REPORT}"
-        check = replace(check, status=WARN, cure=cure)
-    of_smi = _of_smi(facts, answer, differing)
-    return replace(check, measured=(*measured, *check.measured, *costs, *of_smi))
+    return replace(check, measured=(*measured, *check.measured, *costs))
 
 
 def _failed(check: Check, answer: Answer, said: list[Problem]) -> Check:
@@ -339,37 +320,6 @@ def _named(name: str) -> tuple[str, str | None]:
     field = OF_GPU.get(name)
     bare, unit = unit_of(name)
     return (field and field.label) or bare.replace("_", " "), unit.symbol or None
-
-
-def _of_smi(facts: Facts, answer: Answer, differing: list[str]) -> Iterator[Measured]:
-    """Values of nvidia-smi; said only where they differ, and there for programs."""
-    gpu = facts.smi.gpus.get(answer.gpu.uuid)
-    for field in answer.values:
-        value = getattr(gpu.reading, field, None) if gpu is not None else None
-        if isinstance(value, (int, float)):
-            differs, unit = field in differing, _named(field)[1]
-            name, label = f"nvidia_smi_{field}", "but nvidia-smi says"
-            yield Measured(name, value, unit, label, said=differs)
-
-
-def _agrees(facts: Facts, answer: Answer, field: str) -> bool | None:
-    """Whether nvidia-smi's value is ours; ``None``: it cannot be told."""
-    gpu = facts.smi.gpus.get(answer.gpu.uuid)
-    if field not in _JUDGED or gpu is None or answer.gpu.mig_parent_uuid is not None:
-        return None
-    theirs = getattr(gpu.reading, field)
-    before, after = answer.earlier.get(field), answer.values.get(field)
-    if theirs is None or before is None or after is None or answer.gpu.memory_unified:
-        return None
-    room = _JUDGED[field]
-    if abs(after - before) > room:
-        return None
-    return bool(min(before, after) - room <= theirs <= max(before, after) + room)
-
-
-def _answers(facts: Facts) -> list[Answer]:
-    """Return the answers in the order of the readings, and of the GPUs."""
-    return [] if facts.survey is None else list(facts.survey.answers.values())
 
 
 def _is_running(facts: Facts) -> bool:

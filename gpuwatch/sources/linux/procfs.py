@@ -205,10 +205,10 @@ def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
         return None
 
 
-def read_start(pid: int, proc: Path = PROC) -> float | None:
+def read_start(pid: int) -> float | None:
     """Return when a process started, unix seconds; ``None`` where there is none."""
-    stat = read_stat(pid, proc)
-    return None if stat is None else start_unix_seconds(stat, proc)
+    stat = read_stat(pid)
+    return None if stat is None else start_unix_seconds(stat)
 
 
 def inner_pids(pid: int, proc: Path = PROC) -> tuple[int, ...]:

@@ -303,7 +303,7 @@ class _Delimited:
         self._surplus: tuple[int | None, ...] = ()
         """The place of a cell too many, or none, once that is known."""
         rows, note = self._reading.rows, self._stats.note
-        self._reader = RowReader(heading.names, heading.units, rows.stamps)
+        self._reader = RowReader(heading.names, heading.units, rows.stamps, rows.stats)
         # A utilization that somebody has computed can be a share of 1.
         in_doubt = heading.kind == "csv" and ("utilization.gpu", "") in zip(
             heading.names, heading.units, strict=True

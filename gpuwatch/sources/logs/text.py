@@ -99,6 +99,8 @@ class LogStats:
     """Rows that are about a GPU, not about one of its processes."""
     unread_columns: Counter[tuple[str, ...]] = field(default_factory=Counter)
     """Number of the ``reading_rows`` in which these columns had no value."""
+    unreadable_columns: set[str] = field(default_factory=set)
+    """Columns with a cell that is neither a value nor a driver's way to say that there is none."""
     unread_times: int = 0
     """Rows whose time stamp is none, in a log that has times."""
     unread_time: str = ""

@@ -572,14 +572,16 @@ _POWERS: tuple[tuple[str, Callable[[NvmlDevice], Watts]], ...] = (
 
 def power(device: NvmlDevice) -> None:
     """Read the first of ``_POWERS`` that this GPU has and whose value can be true, and from then
-    on that one: another may mean something a little different."""
+    on that one, whatever it says at some moment: another may mean something a little different."""
     doubted: tuple[str, float] | None = None
-    for at in range(device.steps.get(power, 0), len(_POWERS)):
+    known = device.steps.get(power)
+    calls = range(len(_POWERS)) if known is None else (known,)
+    for at in calls:
         name, step = _POWERS[at]
         try:
             watts, average = step(device)
         except device.nvml.NVMLError as error:
-            last = at + 1 == len(_POWERS) and doubted is None
+            last = at == calls[-1] and doubted is None
             if last or error.value not in tables.PERMANENT:
                 raise
             continue

@@ -7,7 +7,7 @@ dashboard says.
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -33,8 +33,6 @@ class Answer:
     error: int = 0
     seconds_per_call: float | None = None
     values: dict[str, Any] = field(default_factory=dict)
-    earlier: dict[str, Any] = field(default_factory=dict)
-    """Values of the look before."""
 
 
 class Samples(NamedTuple):
@@ -47,16 +45,12 @@ class Samples(NamedTuple):
 
 
 class Survey(NvmlSource):
-    """A source that notes what each look says of each reading. ``meanwhile`` is called after the
-    first look."""
+    """A source that notes what each look says of each reading."""
 
-    def __init__(
-        self, clock: Clock, options: ReadOptions, meanwhile: Callable[[], object] = lambda: None
-    ) -> None:
+    def __init__(self, clock: Clock, options: ReadOptions) -> None:
         super().__init__(clock, options)
         # Somebody waits for all of it, once.
         self._budget_seconds = math.inf
-        self._meanwhile: Callable[[], object] | None = meanwhile
         self.running = False
         """The driver's library works, as of the last look."""
         self.wake_seconds: float | None = None
@@ -104,18 +98,11 @@ class Survey(NvmlSource):
         self.failing = {problem.message for problem in messages.failing(there)}
         answers = {}
         for device in there:
-            uuid = device.identity.uuid
             self._note_buffers(device)
             for answer in _answers(device):
-                before = self.answers.get((uuid, answer.reading.name))
-                if before is not None:
-                    answer.earlier.update(before.values)
-                answers[uuid, answer.reading.name] = answer
+                answers[device.identity.uuid, answer.reading.name] = answer
         # At once: the driver's thread goes on where nobody waits for it any more.
         self.answers = answers
-        meanwhile, self._meanwhile = self._meanwhile, None
-        if meanwhile is not None:
-            meanwhile()
         return found
 
     def _note_buffers(self, device: NvmlDevice) -> None:

@@ -287,6 +287,17 @@ def test_no_watts_at_full_load_are_not_believed(watch: Watch) -> None:
     assert watch.last.problems[0].severity == "info"
 
 
+def test_a_moment_without_watts_does_not_change_the_call_that_is_believed(watch: Watch) -> None:
+    """0 W once, of a busy card whose power was known: a gap, and then the same call again."""
+    power_machine(watch, 690_000, 210_000)
+    watch.ticks(3)
+    power_machine(watch, 0, 210_000)
+    assert watch.tick().gpus[0].reading.power_watts is None
+    power_machine(watch, 680_000, 210_000)
+    assert watch.tick().gpus[0].reading.power_watts == 680
+    assert watch.last.problems == ()
+
+
 def test_power_in_another_unit_is_not_believed(watch: Watch) -> None:
     """Seven kilowatts of a card of 700 W are no watts: the call that can be true is shown."""
     power_machine(watch, 7_000_000, 250_000)
