@@ -27,8 +27,7 @@ from gpuwatch.sources.nvml.tables import EVENT_REASONS
 
 TEXT_LENGTH = 200
 CARD_WATTS_MOST = 3000.0
-"""No card draws as much: the largest announced are below 2,500 W. ``draw`` has no such bound: a
-column without a unit, or with a wrong one, can be in milliwatts, as its first rows tell."""
+"""No card draws as much: the largest announced are below 2,500 W."""
 MIB, GIB = 1024.0**2, 1024.0**3
 
 Value = float | int | str | bool | tuple[str, ...] | None
@@ -58,14 +57,12 @@ class Quantity(NamedTuple):
 # NVML counts in MiB, which dmon and most programs write as MB.
 _BYTES = {"mib": MIB, "mb": MIB, "kib": 1024.0, "kb": 1024.0, "gib": GIB, "gb": GIB, "b": 1.0}
 _RATES = {f"{unit}/s": factor for unit, factor in _BYTES.items()}
-_WATTS = {"w": 1.0, "mw": 0.001}
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 QUANTITIES = {
     "percent": Quantity({"%": 1.0, "ratio": 100.0}),
     "bytes": Quantity(_BYTES, whole=True),
     "bytes_per_second": Quantity(_RATES),
-    "watts": Quantity(_WATTS, (0.0, CARD_WATTS_MOST)),
-    "draw": Quantity(_WATTS, (0.0, 1e3 * CARD_WATTS_MOST)),
+    "watts": Quantity({"w": 1.0, "mw": 0.001}, (0.0, CARD_WATTS_MOST)),
     "joules": Quantity({"j": 1.0, "mj": 0.001}),
     "celsius": Quantity({"c": 1.0}),
     "mhz": Quantity({"mhz": 1.0, "ghz": 1000.0, "hz": 1e-6}, whole=True),
@@ -188,9 +185,9 @@ busy_percent percent: utilization.gpu, usage?, load?, duty cycle?, dcgm.gr_engin
 memory_controller_percent percent: utilization.memory, copy memory utilization
 encoder_percent percent: utilization.encoder; decoder_percent percent: utilization.decoder
 memory_used_bytes bytes: memory.used, memory usage used, memory usage!, memory!
-power_watts draw: power.draw.instant, power usage instant, power.draw, power, power usage,
+power_watts watts: power.draw.instant, power usage instant, power.draw, power, power usage,
   power used, power consumption, power.draw.average
-power_limit_watts draw: enforced.power.limit, power.limit, power max
+power_limit_watts watts: enforced.power.limit, power.limit, power max
 energy_joules joules: total_energy_consumption [mj]
 temperature_celsius celsius: temperature.gpu
 memory_temperature_celsius celsius: temperature.memory

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.commands.watching import SETTLE_SECONDS
-from gpuwatch.core.model import Gpu
 from gpuwatch.sources.nvml.schedule import (
     BURST,
     IMPORTANT,
@@ -29,8 +28,6 @@ from tests.sources.nvml.watch import (
     watching,
 )
 from tests.support.fake_nvml import GpuProcess
-
-MAIN_FIELDS = ("busy_percent", "memory_used_bytes", "power_watts")
 
 
 def slot(
@@ -304,57 +301,28 @@ def test_a_value_whose_turn_does_not_come_is_dropped(watch: Watch) -> None:
     assert device.gpu().reading.temperature_celsius is None
 
 
-def handed_over(watch: Watch) -> list[tuple[float, tuple[Gpu, ...]]]:
-    """(seconds, GPUs) that the source hands over while it opens and looks for the first time,
-    with a clock that goes on by what its calls are said to take."""
-    shown = []
-    timer, began = watch.source._counter.timer, watch.clock.seconds
-
-    def noting() -> float:
-        watch.clock.seconds = began + timer()
-        if watch.source.so_far is not None:
-            shown.append((timer(), watch.source.so_far[1].gpus))
-        return timer()
-
-    watch.source._counter.timer = noting
-    watch.source.open()
-    last = watch.source.read().gpus
-    return [*shown, (timer(), last)]
-
-
-def test_each_gpu_is_shown_as_soon_as_it_says_anything(tmp_path: Path) -> None:
-    """With 8 GPUs and a tenth of a second a call the first is shown after a second, all with
-    what matters most after nine, while the rest of their readings and facts is still read."""
-    with watching(tmp_path, gpus=8, opened=False) as watch:
+def test_what_matters_most_of_each_gpu_is_read_first(tmp_path: Path) -> None:
+    """With 8 GPUs and a tenth of a second a call, no look takes long and each shows more: how busy
+    all are, then the rest of what is important, then all others."""
+    fields = ("busy_percent", "memory_used_bytes", "temperature_celsius", "encoder_percent")
+    with watching(tmp_path, gpus=8) as watch:
         watch.call_seconds = 0.1
-        shown = handed_over(watch)
-        assert watch.fake.calls("nvmlDeviceGetUtilizationRates") <= 16
-
-    def when(count: int, *fields: str) -> float:
-        return next(
-            at
-            for at, gpus in shown
-            if sum(all(getattr(gpu.reading, name) is not None for name in fields) for gpu in gpus)
-            >= count
-        )
-
-    assert when(1, "busy_percent") < 1.5
-    assert when(8, "busy_percent") < when(1, "memory_used_bytes")
-    assert when(8, *MAIN_FIELDS) < 9.0
-    assert when(8, *MAIN_FIELDS) < when(1, "temperature_celsius")
-    assert when(8, "temperature_celsius") < when(1, "encoder_percent")
-    whole, last = shown[-1]
-    assert whole < 40.0
-    assert all(gpu.identity.pcie_width_max for gpu in last)
-    assert watch.source.so_far is None
+        first: dict[str, int] = {}
+        for number in range(200):
+            assert watch.tick().call_seconds < 1.5
+            for name in fields:
+                if all(getattr(gpu.reading, name) is not None for gpu in watch.last.gpus):
+                    first.setdefault(name, number)
+        assert [*first] == [*fields]
+        assert all(gpu.identity.pcie_width_max for gpu in watch.last.gpus)
 
 
 def test_memory_in_use_is_unknown_until_the_processes_are_listed(tmp_path: Path) -> None:
     """On unified memory it is their sum, and that of a list never read is not 0."""
-    with watching(tmp_path, gpus=1, preset="gb10", opened=False) as watch:
+    with watching(tmp_path, gpus=1, preset="gb10") as watch:
         watch.fake.gpu[0].processes = [GpuProcess(pid=1, used_bytes=7)]
         watch.call_seconds = 0.1
-        sums = [gpu.reading.memory_used_bytes for _, gpus in handed_over(watch) for gpu in gpus]
+        sums = [watch.tick().gpus[0].reading.memory_used_bytes for _ in range(20)]
         assert set(sums) == {None, 7}
 
 
