@@ -99,13 +99,10 @@ def check(ran: Ran, name: str) -> Check:
 
 def test_a_machine_without_a_gpu_is_in_order() -> None:
     """It is said in the dashboard's own sentence, and nothing counts as broken."""
-    done = program("doctor", "--json")
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["worst"], found["gpus"]) == (OK, "pass", [])
-    (library,) = [one for one in found["checks"] if one["name"] == "library"]
-    assert library["status"] == "skip"
-    assert library["reason"].startswith("No NVIDIA driver was found")
-    told = program("doctor").stdout
+    done = program("doctor")
+    told = " ".join(done.stdout.split())
+    assert done.returncode == OK
+    assert "- skip library No NVIDIA driver was found" in told
     assert "Nothing is wrong, but there is no GPU to watch:" in told
 
 

@@ -144,7 +144,7 @@ class RowReader:
             column = COLUMNS[names[place]]
             unit = (units[place] if units else "") or column.unit
             parse = parser(column.kind, unit, field)
-            unreadable = stats.unreadable_columns
+            unreadable = stats.unreadable_columns if part == "reading" else set[str]()
             made = _Column(names[place], place, parse, self._lost_texts, unreadable)
             parts.setdefault(part, {})[field] = made
         other = parts.get("other", {})

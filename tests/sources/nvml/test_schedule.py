@@ -4,22 +4,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpuwatch.commands.watching import SETTLE_SECONDS
 from gpuwatch.sources.nvml.schedule import (
     BURST,
-    IMPORTANT,
-    NOTABLE,
-    ORDINARY,
-    SHARE,
     SHARE_MAX,
-    Reading,
-    Slot,
-    plan,
 )
-from gpuwatch.sources.nvml.source import NvmlSource
 from tests.sources.nvml.watch import (
     REAL_SECONDS,
     Watch,
@@ -28,88 +18,6 @@ from tests.sources.nvml.watch import (
     watching,
 )
 from tests.support.fake_nvml import GpuProcess
-
-
-def slot(
-    period_seconds: float = 0.0,
-    expected_seconds: float = 0.0,
-    importance: float = ORDINARY,
-    cost: float = 0.0,
-) -> Slot:
-    reading = Reading(
-        "the test value",
-        ("busy_percent",),
-        lambda _: None,
-        period_seconds,
-        importance=importance,
-        expected_seconds=expected_seconds,
-    )
-    made = Slot(reading, due_at=0.0)
-    if cost:
-        made.measured(0.0, cost)
-    return made
-
-
-def planned(*slots: Slot, factor: float = 1.0) -> float:
-    return plan([(slots, factor)], interval_seconds=1.0)
-
-
-def load(slots: list[Slot]) -> float:
-    return sum(each.cost / each.period for each in slots)
-
-
-@given(
-    st.lists(
-        st.builds(
-            slot,
-            period_seconds=st.sampled_from([0.0, 0.5, 5.0]),
-            importance=st.sampled_from([ORDINARY, NOTABLE, IMPORTANT]),
-            cost=st.floats(1e-6, 1.0),
-        ),
-        max_size=40,
-    )
-)
-def test_all_readings_together_keep_to_their_share_of_the_time(slots: list[Slot]) -> None:
-    """Whatever each costs, the periods of all make up the share that is planned for, and that is
-    a hundredth, or up to a tenth where important readings would be old otherwise."""
-    share = planned(*slots)
-    assert SHARE <= share <= SHARE_MAX
-    assert load(slots) <= share * 1.0001
-    assert all(each.period >= each.usual_period for each in slots)
-
-
-def test_important_readings_have_most_of_the_time() -> None:
-    """Equally slow, they are read three times as often as those next in importance, and nine
-    times as often as the rest."""
-    slots = [slot(importance=each, cost=0.2) for each in (IMPORTANT, NOTABLE, ORDINARY)]
-    planned(*slots)
-    important, notable, ordinary = (each.period for each in slots)
-    assert notable == pytest.approx(3 * important)
-    assert ordinary == pytest.approx(9 * important)
-
-
-@pytest.mark.parametrize(
-    ("cost", "period", "share"), [(0.04, 4, 0.01), (0.2, 5, 0.04), (1, 10, 0.1)]
-)
-def test_more_time_is_taken_so_that_important_readings_are_not_old(
-    cost: float, period: float, share: float
-) -> None:
-    """Once they would be older than five seconds at a hundredth of the time, up to a tenth is
-    taken; beyond that they are older."""
-    important = slot(importance=IMPORTANT, cost=cost)
-    assert planned(important) == pytest.approx(share)
-    assert important.period == pytest.approx(period)
-
-
-def test_one_outlier_does_not_silence_a_cheap_reading() -> None:
-    """A single slow call among quick ones is forgotten within some reads."""
-    reading = slot(cost=20e-6)
-    reading.measured(0.0, 0.100)
-    planned(reading)
-    assert reading.period <= 5.0
-    for _ in range(20):
-        reading.measured(0.0, 20e-6)
-    assert reading.cost < 1e-3
 
 
 def test_a_driver_call_that_gets_slow_is_made_less_often(watch: Watch) -> None:
@@ -334,15 +242,3 @@ def test_a_slow_driver_is_seldom_asked_which_gpus_there_are(tmp_path: Path) -> N
         watch.fake.reset_counters()
         watch.ticks(80)
         assert watch.fake.calls("nvmlDeviceGetCount_v2") <= 1
-
-
-def test_time_in_the_driver_is_measured(tmp_path: Path) -> None:
-    """A call that really takes 5 ms shows as at least that in the cost of the look."""
-    with watching(tmp_path, gpus=1, opened=False) as watch:
-        source = NvmlSource(watch.clock, watch.options)
-        source.open()
-        source.read()
-        watch.fake.delay("nvmlDeviceGetUtilizationRates", 0.005)
-        watch.clock.advance(1.0)
-        assert source.read().call_seconds >= 0.005
-        source.close()
