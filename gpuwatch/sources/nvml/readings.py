@@ -192,11 +192,6 @@ class NvmlDevice:
             slot.lacking_reads += 1
         slot.gave.update(given)
 
-    def drop_outdated(self, slot: Slot) -> None:
-        """Forget a value whose reading had to wait for too long."""
-        if slot.outdated(self.now, self.interval_seconds):
-            self._forget(slot.reading)
-
     def _failed(self, slot: Slot, error: int) -> None:
         if error in tables.DRIVER_GONE:
             raise DriverGoneError(error)

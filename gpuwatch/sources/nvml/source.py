@@ -201,10 +201,9 @@ class NvmlSource:
         due.sort(key=lambda pair: (-pair[1].urgency(pair[0].now), pair[1].due_at))
         spent = 0.0
         for device, slot in due:
-            if device.lost_error:
-                continue
             if spent >= budget_seconds:
-                device.drop_outdated(slot)
+                break
+            if device.lost_error:
                 continue
             believed, seconds = slot.cost, device.take(slot)
             spent += seconds

@@ -195,20 +195,6 @@ def test_a_quick_driver_has_nothing_late(tmp_path: Path) -> None:
         assert set(late) == {()}
 
 
-def test_a_value_whose_turn_does_not_come_is_dropped(watch: Watch) -> None:
-    """Put off again and again, it becomes unknown instead of being shown for ever."""
-    watch.tick()
-    assert watch.source._inventory is not None
-    (device,) = watch.source._inventory.devices
-    (waiting,) = [each for each in device.slots if each.reading.name == "the temperature"]
-    device.now += 29.0
-    device.drop_outdated(waiting)
-    assert device.gpu().reading.temperature_celsius == 40
-    device.now += 2.0
-    device.drop_outdated(waiting)
-    assert device.gpu().reading.temperature_celsius is None
-
-
 def test_what_matters_most_of_each_gpu_is_read_first(tmp_path: Path) -> None:
     """With 8 GPUs and a tenth of a second a call, no look takes long and each shows more: how busy
     all are, then the rest of what is important, then all others."""
