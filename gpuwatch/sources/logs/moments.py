@@ -433,9 +433,6 @@ _LIKE = 0.4
 _UNLIKE = 1.25
 """A row differs so much less from the same GPU's row before than from its neighbour; and so much
 more where both are of one GPU, whose readings drift."""
-_JUMP = 4.0
-"""A change counts as so many times the usual one at most, so that one jump does not outweigh
-all."""
 _CHANGES_LEAST = 8
 """A reading must change so often before its drift says anything."""
 _CYCLES_LEAST = 8
@@ -576,13 +573,8 @@ def _changes(values: Sequence[float], apart: int = 1) -> list[float]:
     return [abs(after - before) for before, after in zip(values, values[apart:], strict=False)]
 
 
-def _most(near: Sequence[float]) -> float:
-    """Return how much a change counts at most, by how much neighbours differ."""
-    return _JUMP * statistics.median([change for change in near if change > 0.0] or [0.0])
-
-
-def _mean(changes: Sequence[float], most: float) -> float:
-    return statistics.fmean(min(change, most) for change in changes) if changes else 0.0
+def _mean(changes: Sequence[float]) -> float:
+    return statistics.fmean(changes) if changes else 0.0
 
 
 def _likeness(rows: Sequence[Row], size: int) -> float | None:
@@ -590,11 +582,9 @@ def _likeness(rows: Sequence[Row], size: int) -> float | None:
     of the slow readings. ``None`` where none differs."""
     found: list[float] = []
     for values in _series(rows) if 1 < size < len(rows) else ():
-        changes = _changes(values)
-        most = _most(changes)
-        near = _mean(changes, most)
+        near = _mean(_changes(values))
         if near > 0.0:
-            found.append(_mean(_changes(values, size), most) / near)
+            found.append(_mean(_changes(values, size)) / near)
     return min(found, default=None)
 
 
@@ -604,13 +594,12 @@ def _drifts(rows: Sequence[Row], gaps: Sequence[float], border: float, size: int
     size = size if 1 < size < len(rows) // 3 else 4
     for values in _series(rows):
         changes = _changes(values)
-        most = _most(changes)
         inside = [each for each, gap in zip(changes, gaps, strict=True) if gap <= border]
         across = [each for each, gap in zip(changes, gaps, strict=True) if gap > border]
         if sum(each > 0.0 for each in inside) < _CHANGES_LEAST:
             continue
-        near, far = _mean(inside, most), _mean(_changes(values, size), most)
-        next_group = _mean(across, most) if across else near
+        near, far = _mean(inside), _mean(_changes(values, size))
+        next_group = _mean(across) if across else near
         if far >= _UNLIKE * near and next_group < (near * far) ** 0.5:
             return True
     return False
