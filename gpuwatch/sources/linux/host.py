@@ -372,7 +372,7 @@ def parse_load(text: bytes) -> dict[str, float]:
 def parse_disks(text: bytes, counted: Container[bytes]) -> Counters:
     """Parse ``/proc/diskstats``: bytes read and written since boot, reads and the milliseconds that
     they took, by the disks ``counted``."""
-    disks = {}
+    disks: Counters = {}
     for line in text.splitlines():
         fields = line.split(None, 10)
         if len(fields) > 9 and fields[2] in counted:
@@ -456,7 +456,7 @@ def network_mounts(
 def parse_network(text: bytes, counted: Container[bytes] | None) -> Counters:
     """Parse ``/proc/net/dev``: bytes received and sent since boot, by the interfaces ``counted``;
     by all but the loopback where these are not known."""
-    interfaces = {}
+    interfaces: Counters = {}
     for line in text.splitlines()[2:]:
         # The name may touch the first number ("eth0:123"), and an alias may hold a colon.
         name, _, counters = line.rpartition(b":")
