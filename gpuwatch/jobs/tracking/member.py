@@ -36,8 +36,8 @@ PSS_SHARE_APART = 0.0005
 """While nobody is attached to a job."""
 PSS_FIRST_SECONDS = 0.03
 """This much may be used at once in the beginning, so that a single look at a small job is whole."""
-PSS_LONGEST_SECONDS = 0.2
-"""A process for which one reading would take longer is left out: it would hold up the rest."""
+PSS_LARGEST_BYTES = 16 << 30
+"""A larger process, for which one reading takes 0.2 s, is left out: it would hold up the rest."""
 PSS_SECONDS = 10.0
 """Memory moves slowly: no process is read more often."""
 
@@ -55,9 +55,6 @@ ASLEEP_PERCENT = 0.5
 FIRST_RATES_SECONDS = 0.1
 """The second reading comes with the next snapshot, so that a single look has rates too: less than
 lies between its two (``watching.SETTLE_SECONDS``)."""
-
-_GIB = 1 << 30
-_FIRST_GUESS_SECONDS_PER_GIB = 0.012
 
 Pair = tuple[float, float]
 
@@ -230,8 +227,6 @@ class MemberMeter:
         self._rates_of: tuple[object, ...] = ()
         self.refused = False
         """Its user does not let gpuwatch see what it reads and writes."""
-        self.proportional_bytes: int | None = None
-        self.proportional_at: float | None = None
         self.due = self._switches_due = -math.inf
         """When rates are to be taken again."""
         self._read_at = -math.inf
@@ -326,57 +321,6 @@ def _did_nothing(rates: Rates) -> bool:
     )
 
 
-class MemoryShare:
-    """Reads proportional memory within its budget of time: the process that waited longest is
-    next."""
-
-    def __init__(self, proc: Path = procfs.PROC, first_seconds: float = PSS_FIRST_SECONDS) -> None:
-        self._proc = proc
-        self._balance_seconds = first_seconds
-        self._at: float | None = None
-        self._seconds_per_gib = _FIRST_GUESS_SECONDS_PER_GIB
-
-    def spend(
-        self,
-        now: float,
-        members: Callable[[], Iterable[tuple[int, int | None, MemberMeter]]],
-        share: float = PSS_SHARE,
-    ) -> None:
-        """``members`` gives PID, resident bytes and meter of each; the meters take what was
-        read."""
-        if self._at is not None:
-            # What is not needed is not saved up.
-            self._balance_seconds = min(0.0, self._balance_seconds + (now - self._at) * share)
-        self._at = now
-        if self._balance_seconds < 0.0:
-            return
-        waiting = [
-            (meter.proportional_at or float("-inf"), pid, resident or 0, meter)
-            for pid, resident, meter in members()
-            if not meter.refused
-            and (meter.proportional_at is None or now - meter.proportional_at >= PSS_SECONDS)
-        ]
-        for _, pid, resident, meter in sorted(waiting, key=lambda entry: entry[:2]):
-            meter.proportional_at, meter.proportional_bytes = now, None
-            if resident / _GIB * self._seconds_per_gib > PSS_LONGEST_SECONDS:
-                continue
-            meter.proportional_bytes = self._read(pid, resident)
-            if self._balance_seconds < 0.0:
-                return
-
-    def _read(self, pid: int, resident: int) -> int | None:
-        started = time.perf_counter()
-        try:
-            found = parse_pss(procfs.read_once(f"{self._proc}/{pid}/smaps_rollup", 4096))
-        except (OSError, ValueError):
-            found = None
-        seconds = time.perf_counter() - started
-        self._balance_seconds -= seconds
-        if resident > _GIB // 4:
-            self._seconds_per_gib += 0.2 * (seconds * _GIB / resident - self._seconds_per_gib)
-        return found
-
-
 # The process
 
 FRAMEWORK_SECONDS = (2.0, 2.0, 4.0, 8.0, 15.0, 30.0)
@@ -443,17 +387,13 @@ class Member(Evidence):
         self.gpus: tuple[GpuKey, ...] = ()
         """GPUs that it uses now."""
         self.meter = MemberMeter(row.pid, proc)
-        self.traffic: Traffic = UNSEEN
+        self.proportional_bytes: int | None = None
+        self._proportional_at = -math.inf
+        self._traffic: Traffic = UNSEEN
         self._below: Sequence[int] = ()
         self._children = ChildrenMeter(row.pid, proc)
         self._made: JobMember | None = None
         self._made_of: tuple[object, ...] = ()
-
-    @property
-    def has_memory_to_read(self) -> bool:
-        """It lives, and has run since its proportional memory was read."""
-        read_at = self.meter.proportional_at
-        return self.is_alive and (read_at is None or self._ran_at > read_at)
 
     @property
     def is_alive(self) -> bool:
@@ -464,6 +404,25 @@ class Member(Evidence):
     def follow_row(self, row: Process, now: float, unix: float, apart: float) -> bool:
         """Take the process's row of this time, ``apart`` seconds after the one before."""
         before, self.row = self.row, row
+        self._note_use(now)
+        if row is before and self.settled:
+            return False
+        if not self._rests_by_its_row():
+            self.meter.wake(now, apart)
+        state, was = row.state, before.state
+        changed = state != was and (state in LASTING_STATES or was in LASTING_STATES)
+        if row is not before and self.is_alive:
+            changed = self._note_program(before, now) or changed
+        if not self.settled:
+            started = row.started_at_unix_seconds
+            age = 0.0 if started is None else unix - started
+            self.settled = max(age, now - self._seen_at) >= SETTLE_SECONDS
+            changed = changed or self.settled
+        return changed
+
+    def _note_use(self, now: float) -> None:
+        """Note when it ran, and since when it has kernels on a GPU."""
+        row = self.row
         if row.gpu_busy_percent is not None and row.gpu_busy_percent > 0.0:
             if self._kernels_at is None:
                 self._kernels_at = now
@@ -472,27 +431,19 @@ class Member(Evidence):
             self._ran_at = now
             if self._evidence_waits < math.inf:
                 self.evidence_due, self._evidence_waits = self._evidence_waits, math.inf
-        if row is before and self.settled:
+
+    def _note_program(self, before: Process, now: float) -> bool:
+        """Read its facts again where it is another program now (after an exec), with another
+        environment, or has another parent; whether that is so."""
+        row = self.row
+        renamed = row.name != before.name or row.command != before.command
+        if not renamed and row.parent_pid == before.parent_pid:
             return False
-        if not self._rests_by_its_row():
-            self.meter.wake(now, apart)
-        state, was = row.state, before.state
-        changed = state != was and (state in LASTING_STATES or was in LASTING_STATES)
-        if row is not before and self.is_alive:
-            # After an exec it is another program, with another environment.
-            renamed = row.name != before.name or row.command != before.command
-            if renamed or row.parent_pid != before.parent_pid:
-                self._read_facts()
-                self._libraries_at.tries = 0
-                if renamed:
-                    self._libraries_at.due = now
-                changed = True
-        if not self.settled:
-            started = row.started_at_unix_seconds
-            age = 0.0 if started is None else unix - started
-            self.settled = max(age, now - self._seen_at) >= SETTLE_SECONDS
-            changed = changed or self.settled
-        return changed
+        self._read_facts()
+        self._libraries_at.tries = 0
+        if renamed:
+            self._libraries_at.due = now
+        return True
 
     def use_gpus(self, gpus: tuple[GpuKey, ...]) -> None:
         self.gpus, self.uses_gpu = gpus, True
@@ -525,7 +476,6 @@ class Member(Evidence):
 
     def keep_open(self, keep_open: bool) -> None:
         """Keep its counters open from now on, or not; all that is read of it is due."""
-        self.traffic = UNSEEN
         self.meter.keep_open(keep_open)
 
     # The evidence of its role
@@ -621,10 +571,13 @@ class Member(Evidence):
         """Count what processes with these PIDs use as this loader worker's."""
         self._below = below
 
-    def publish(self, now: float, *, every: float, disk_wait: bool, anew: bool) -> JobMember:
+    def publish(
+        self, now: float, traffic: Traffic, *, every: float, disk_wait: bool, anew: bool
+    ) -> JobMember:
         """Return the process as the snapshot has it: as it was until its readings are due again,
         unless it is to be made ``anew``; the same object while nothing of it changes."""
         meter, role = self.meter, self.role
+        self._traffic = traffic
         if self._made is not None and now < meter.due and not anew:
             return self._made
         ran = meter.has_run(self._ran_at)
@@ -634,9 +587,9 @@ class Member(Evidence):
         works: tuple[float | None, bool | None] = (None, None)
         if role.name == "loader_worker":
             works = self._children.update(now, self._below, ran=ran), self._awaits_work()
-        of_row, proportional = _of_row(self.row), meter.proportional_bytes
+        of_row, proportional = _of_row(self.row), self.proportional_bytes
         # Of the row only what is shown: with every look its share of the GPU is another.
-        made_of = (of_row, rates, role, proportional, self.orphaned, self.traffic, works)
+        made_of = (of_row, rates, role, proportional, self.orphaned, traffic, works)
         if self._made is None or made_of != self._made_of:
             self._made_of = made_of
             readings: dict[str, Any] = dict(zip(Rates._fields, rates, strict=True))
@@ -653,9 +606,30 @@ class Member(Evidence):
                 awaits_work=works[1],
                 **dict(zip(_ROW_FIELDS, of_row, strict=True)),
                 **readings,
-                **self.traffic._asdict(),
+                **traffic._asdict(),
             )
         return self._made
+
+    def wants_memory_read(self, now: float) -> bool:
+        """Whether its proportional memory may be another than when it was read."""
+        read_at = self._proportional_at
+        due = self._ran_at > read_at and now - read_at >= PSS_SECONDS
+        return due and self.is_alive and not self.meter.refused
+
+    def read_memory(self, now: float) -> float:
+        """Read its proportional memory; how many seconds that took."""
+        began, self._proportional_at = time.perf_counter(), now
+        self.proportional_bytes = None
+        if (self.row.memory_resident_bytes or 0) <= PSS_LARGEST_BYTES:
+            with contextlib.suppress(OSError, ValueError):
+                text = procfs.read_once(f"{self._proc}/{self.pid}/smaps_rollup", 4096)
+                self.proportional_bytes = parse_pss(text)
+        return time.perf_counter() - began
+
+    @property
+    def memory_read_at(self) -> float:
+        """When its proportional memory was read last; long ago if never."""
+        return self._proportional_at
 
     def _rests_by_its_row(self) -> bool:
         return self.row.cpu_percent == 0.0 and self.row.state == "S"
@@ -672,7 +646,7 @@ class Member(Evidence):
         """Tell whether it waits for work, as ``JobMember`` has it. Where its connections are not
         seen it may as well wait for one of them, and where a process is below it, for its
         output."""
-        waits = self.traffic.awaits_network
+        waits = self._traffic.awaits_network
         if waits is None or self.role.guessed or self.row.state not in ("R", "S", "D"):
             return None
         if waits or self.row.state != "S":
@@ -683,3 +657,25 @@ class Member(Evidence):
         if not where.startswith(_AWAITS_WORK):
             return False
         return None if self._below else True
+
+
+class MemoryShare:
+    """Reads proportional memory within a share of the time: the process that waited longest is
+    next."""
+
+    def __init__(self, at_once_seconds: float = PSS_FIRST_SECONDS) -> None:
+        self._at_once_seconds = at_once_seconds
+        self._due = -math.inf
+
+    def read(self, now: float, members: Iterable[Member], share: float = PSS_SHARE) -> None:
+        """Read that of some of ``members``, if it is time."""
+        if now < self._due:
+            return
+        spent = -self._at_once_seconds
+        waiting = [one for one in members if one.wants_memory_read(now)]
+        for member in sorted(waiting, key=attrgetter("memory_read_at", "pid")):
+            spent += member.read_memory(now)
+            if spent > 0.0:
+                break
+        # What is not needed is not saved up.
+        self._at_once_seconds, self._due = 0.0, now + max(0.0, spent) / share

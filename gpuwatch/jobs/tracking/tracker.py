@@ -27,7 +27,6 @@ from gpuwatch.jobs.tracking.job import Moment, TrackedJob
 from gpuwatch.jobs.tracking.member import (
     PSS_SHARE,
     PSS_SHARE_APART,
-    MemberMeter,
     MemoryShare,
     accounts_for_disk_wait,
 )
@@ -301,7 +300,7 @@ class JobTracker:
         self._table = ProcessTable(proc)
         self._orphans: dict[int, TrackedJob | None] = {}
         self._fine = FineSampler(clock, proc)
-        self._memory = MemoryShare(proc)
+        self._memory = MemoryShare()
         self._notes = Notes(clock)
         self._jobs: list[TrackedJob] = []
         self._attached: ProcessKey | None = None
@@ -527,17 +526,8 @@ class JobTracker:
     def _read_memory(self, now: float) -> None:
         """Read proportional memory, of the attached job only if there is one: the time is short."""
         jobs = self._jobs if self._bound is None else [self._bound]
-
-        def residents() -> Iterable[tuple[int, int | None, MemberMeter]]:
-            return [
-                (member.pid, member.row.memory_resident_bytes, member.meter)
-                for job in jobs
-                for member in job.members.values()
-                if member.has_memory_to_read
-            ]
-
         share = PSS_SHARE_APART if self._bound is None else PSS_SHARE
-        self._memory.spend(now, residents, share)
+        self._memory.read(now, (one for job in jobs for one in job.members.values()), share)
 
 
 def _by_pid(processes: Iterable[Process]) -> tuple[dict[int, Process], dict[int, tuple[str, ...]]]:
