@@ -454,16 +454,11 @@ def _end(job: RunningJob, options: RunOptions, *, watched_to_its_end: bool) -> i
     complain(f"the job {how}; its output is in {_quoted(job)}")
     if job.missed_input:
         complain(f"{NO_INPUT}.")
-    if not watched_to_its_end:
-        _keep_end(job, code)
-    if not options.no_report and not watched_to_its_end:
-        complain(
-            "it ended after the dashboard had quit: 'gpuwatch report' shows what it did before."
-        )
-    elif not options.no_report:
+    is_kept = _keep_end(job, None if watched_to_its_end else code)
+    if not options.no_report:
         # The dashboard has shown it.
         says = "'gpuwatch report' shows what it did."
-        if _kept_report(job) is None:
+        if not is_kept:
             says = (
                 "there is no report: the job ended before it could be watched, or the report could "
                 "not be saved."
@@ -477,23 +472,18 @@ def _end(job: RunningJob, options: RunOptions, *, watched_to_its_end: bool) -> i
     return end_like(-code) if code == -signal.SIGINT else 128 - code
 
 
-def _kept_report(job: RunningJob) -> Report | None:
+def _keep_end(job: RunningJob, code: int | None) -> bool:
+    """Write the end of a job that ended after the dashboard was left into its report; whether there
+    is one."""
     from gpuwatch.outputs.report.store import ReportStore, StoreError
 
     with contextlib.suppress(StoreError):
-        for kept in ReportStore().last(5):
-            if kept.report.key == job.key:
-                return kept.report
-    return None
-
-
-def _keep_end(job: RunningJob, code: int) -> None:
-    from gpuwatch.outputs.report.store import ReportStore, StoreError
-
-    report = _kept_report(job)
-    if report is not None:
-        with contextlib.suppress(StoreError):
-            ReportStore().save(report.with_end(job.ended_at_unix_seconds, exit_code=code))
+        store = ReportStore()
+        kept = next((one for one in store.last(5) if one.report.key == job.key), None)
+        if kept is not None and code is not None:
+            store.save(kept.report.with_end(job.ended_at_unix_seconds, exit_code=code))
+        return kept is not None
+    return False
 
 
 def _say_that_it_goes_on(job: RunningJob) -> None:

@@ -97,8 +97,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with opened("orphans") as its:
         measured(visit(its, 1))
         pid = its.process.pid
-    assert not tree_of(pid)
-    assert not tree_of(int(file.read_text()))
+    wait_until(lambda: not tree_of(pid) and not tree_of(int(file.read_text())))
 
 
 def _line(text: str) -> int:

@@ -89,7 +89,7 @@ def test_interrupt_prints_what_is_measured() -> None:
     assert result["interrupted"]
     assert any(row["visits"] for row in result["settings"])
     assert result["recommended"] is not None
-    assert not any(tree_of(one) for one in measuring)
+    wait_until(lambda: not any(tree_of(one) for one in measuring))
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,6 @@ class Membership:
         self._loops = loops
         self._connections = ConnectionWatch(proc)
         self._traffic: Mapping[int, Traffic] = {}
-        self._may_keep_open = 0
         self._names_used = False
         self._pids: Sequence[int] | None = None
         self._followed_at: float | None = None
@@ -80,13 +79,12 @@ class Membership:
     def are_due(self, now: float) -> bool:
         return self.changed or self.reports or now >= self._due
 
-    def keep_open(self, count: int) -> None:
-        """Keep the counters of so many processes open from now on; all are read at once."""
-        self._may_keep_open = count
+    def read_anew(self) -> None:
+        """Read all of them with the next look."""
         self._traffic = {}
         self.changed = True
-        for at, member in enumerate(self):
-            member.keep_open(at < count)
+        for member in self:
+            member.meter.due = -math.inf
 
     def follow(
         self, pids: Sequence[int], orphans: frozenset[int], at: Moment, *, attached: bool
@@ -106,7 +104,6 @@ class Membership:
             member = self.by_pid.get(pid)
             if member is None:
                 member = Member(row, now, self._proc, orphaned=pid in orphans)
-                member.keep_open(len(self.by_pid) < self._may_keep_open)
                 self.by_pid[pid] = member
                 changed = True
             changed = member.follow_row(row, now, unix, apart) or changed
@@ -153,7 +150,7 @@ class Membership:
             if pid not in here or rows[pid].key != member.key
         ]
         for pid in gone:
-            self.by_pid.pop(pid).meter.close()
+            del self.by_pid[pid]
         return bool(gone)
 
     def _link(self, pids: Sequence[int]) -> bool:
@@ -204,10 +201,6 @@ class Membership:
         ]
         self.changed = False
         return made
-
-    def close(self) -> None:
-        for member in self:
-            member.meter.close()
 
 
 # Readings that change seldom
@@ -396,12 +389,11 @@ class TrackedJob:
             self._without_ranks_at = now
         return self._without_ranks_at
 
-    def set_attached(self, attached: bool, may_keep_open: int) -> None:
-        """Read it closely from now on, or not any more, with the counters of ``may_keep_open``
-        processes kept open."""
+    def set_attached(self, attached: bool) -> None:
+        """Read it closely from now on, or not any more."""
         self.attached = attached
         self._slow.hurry()
-        self._members.keep_open(may_keep_open)
+        self._members.read_anew()
 
     def roots_among(self, rows: Mapping[int, Process]) -> list[int]:
         """Return its topmost processes that are still there, and not others with their PIDs."""
@@ -421,7 +413,6 @@ class TrackedJob:
         return member is not None and (started is None or member.key[1] == started)
 
     def close(self) -> None:
-        self._members.close()
         self._slow.close()
 
     # What the snapshot says

@@ -127,7 +127,7 @@ class Counters:
     """Two counters of one file, and how fast they rise a second; each rate at most ``most``.
     ``parse`` raises ``ValueError`` for what is no such file."""
 
-    __slots__ = ("_at", "_before", "_file", "_most", "_parse", "path", "rates")
+    __slots__ = ("_at", "_before", "_most", "_parse", "path", "rates")
 
     def __init__(
         self, path: str, parse: Callable[[bytes], Pair], most: float = float("inf")
@@ -135,21 +135,15 @@ class Counters:
         self.path = path
         self._parse = parse
         self._most = most
-        self._file: procfs.KernelFile | None = None
         self._at = 0.0
         self._before: Pair | None = None
         self.rates: tuple[float | None, float | None] = (None, None)
 
-    def read(self, now: float, *, keep_open: bool = False) -> bool:
+    def read(self, now: float) -> bool:
         """Read them if some time has passed; whether that was refused. Without rates where they
         cannot be read."""
         try:
-            if keep_open:
-                if self._file is None:
-                    self._file = procfs.KernelFile(self.path)
-                values = self._parse(self._file.read())
-            else:
-                values = self._parse(procfs.read_once(self.path))
+            values = self._parse(procfs.read_once(self.path))
         except (OSError, ValueError) as error:
             self._before, self.rates = None, (None, None)
             return isinstance(error, PermissionError)
@@ -170,11 +164,6 @@ class Counters:
         self._at = max(self._at, until)
         if self._before is not None:
             self.rates = _AT_REST
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 class ChildrenMeter:
@@ -215,14 +204,13 @@ class MemberMeter:
     """Meter of what one process uses beyond its stat line: cheap counters, each read at
     its own pace. Never raises: what cannot be read is ``None``."""
 
-    def __init__(self, pid: int, proc: Path = procfs.PROC, *, keep_open: bool = False) -> None:
+    def __init__(self, pid: int, proc: Path = procfs.PROC) -> None:
         folder = f"{proc}/{pid}"
         self._scheduling = Counters(f"{folder}/schedstat", parse_schedstat, 100.0)
         self._io = Counters(f"{folder}/io", parse_io)
         self._switches = Counters(f"{folder}/status", parse_switches)
         self._delay = Counters(f"{folder}/stat", parse_block_delay, 100.0)
         self._pid = pid
-        self._keep_open = keep_open
         self.rates = NO_RATES
         self._rates_of: tuple[object, ...] = ()
         self.refused = False
@@ -232,12 +220,6 @@ class MemberMeter:
         self._read_at = -math.inf
         self._times_read = 0
         self._sleeps = False
-
-    def keep_open(self, keep_open: bool) -> None:
-        """Keep its counters open from now on, or open them for each reading."""
-        self.close()
-        self._keep_open = keep_open
-        self.due = -math.inf
 
     def has_run(self, ran_at: float) -> bool:
         """True if it has run since its rates were taken."""
@@ -284,8 +266,8 @@ class MemberMeter:
 
     def update(self, now: float, *, switches: bool, disk_wait: bool) -> Rates:
         """Read what is cheap, and the dearer ``switches`` and ``disk_wait`` if asked to."""
-        self._scheduling.read(now, keep_open=self._keep_open)
-        self.refused = self.refused or self._io.read(now, keep_open=self._keep_open)
+        self._scheduling.read(now)
+        self.refused = self.refused or self._io.read(now)
         if switches:
             self._switches.read(now)
         if disk_wait:
@@ -305,10 +287,6 @@ class MemberMeter:
             cpu, delay, io, switch = found
             self.rates = Rates(*cpu, delay[0], *io, *switch)
         return self.rates
-
-    def close(self) -> None:
-        self._scheduling.close()
-        self._io.close()
 
 
 def _did_nothing(rates: Rates) -> bool:
@@ -473,10 +451,6 @@ class Member(Evidence):
         changed = role.name != self.role.name
         self.role = role
         return changed
-
-    def keep_open(self, keep_open: bool) -> None:
-        """Keep its counters open from now on, or not; all that is read of it is due."""
-        self.meter.keep_open(keep_open)
 
     # The evidence of its role
 

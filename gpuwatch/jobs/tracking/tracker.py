@@ -31,7 +31,7 @@ from gpuwatch.jobs.tracking.member import (
     accounts_for_disk_wait,
 )
 from gpuwatch.sources.linux import procfs
-from gpuwatch.sources.linux.processes import ProcessList, descriptors_to_keep, user_name
+from gpuwatch.sources.linux.processes import ProcessList, user_name
 
 # All processes of the machine, for what the tree of a job does not reach
 
@@ -182,10 +182,7 @@ class Tree:
 
 # Sentences that a person should know about the jobs
 
-ORPHANED_SECONDS = 10.0
-"""PyTorch's workers look every 5 s whether their parent is there, and end by themselves."""
 STARTED_AGAIN_SECONDS = 60.0
-PIDS_NAMED = 6
 
 
 class Notes:
@@ -198,7 +195,6 @@ class Notes:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[str, float] = {}
-        self._orphaned_since: dict[str, float] = {}
         self._missing: str | None = None
         self._again: tuple[float, str] | None = None
 
@@ -219,21 +215,13 @@ class Notes:
 
     def about(self, jobs: Iterable[TrackedJob], now: float) -> tuple[Problem, ...]:
         """Return what is to be said now."""
-        sentences: dict[str, tuple[str, str]] = {}
+        sentences = {
+            f"refused {job.key}": ("warning", _refused(job)) for job in jobs if job.refused
+        }
         if self._missing is not None:
             sentences["missing"] = ("warning", self._missing)
         if self._again is not None and now < self._again[0]:
             sentences["again"] = ("info", self._again[1])
-        waiting = {}
-        for job in jobs:
-            if job.refused:
-                sentences[f"refused {job.key}"] = ("warning", _refused(job))
-            if job.orphaned_workers and job.without_ranks_since(now) is not None:
-                name = f"orphans {job.key}"
-                waiting[name] = self._orphaned_since.get(name, now)
-                if now - waiting[name] >= ORPHANED_SECONDS:
-                    sentences[name] = ("warning", _orphans(job))
-        self._orphaned_since = waiting
         unix = self._clock.unix()
         self._since = {name: self._since.get(name, unix) for name in sentences}
         return tuple(
@@ -241,8 +229,6 @@ class Notes:
                 Problem(
                     source="jobs",
                     message=message,
-                    # A finding that names the same orphans takes its place.
-                    reading="orphaned" if name.startswith("orphans ") else None,
                     since_unix_seconds=self._since[name],
                     severity=severity,
                 )
@@ -257,17 +243,6 @@ def _refused(job: TrackedJob) -> str:
     return (
         f"The environment, libraries, I/O and shared memory of job {job.key[0]} cannot be read"
         f"{owner}: run gpuwatch as that user or as root (in a container with SYS_PTRACE)."
-    )
-
-
-def _orphans(job: TrackedJob) -> str:
-    pids = [str(member.pid) for member in job.orphaned_workers]
-    one = len(pids) == 1
-    shown = " ".join(pids[:PIDS_NAMED]) + (" ..." if len(pids) > PIDS_NAMED else "")
-    return (
-        f"{'1 loader worker is' if one else f'{len(pids)} loader workers are'} left over from a "
-        f"job that has ended, and {'holds' if one else 'hold'} memory: end "
-        f"{'it' if one else 'them'} with `kill {shown}`."
     )
 
 
@@ -386,7 +361,7 @@ class JobTracker:
         self._next_run = NextRun(self._proc)
         self._notes.note_missing(None)
         for job in self._jobs:
-            job.set_attached(False, 0)
+            job.set_attached(False)
 
     def _bind(self, at: Moment) -> None:
         """Find the job of the process that was asked for, once."""
@@ -399,7 +374,7 @@ class JobTracker:
         if job is None:
             return
         if not job.attached:
-            job.set_attached(True, descriptors_to_keep() // 2)
+            job.set_attached(True)
         if job.key[0] in job.members and job.without_ranks_since(at.now) is None:
             self._next_run.learn(at.now, job.key[0])
 

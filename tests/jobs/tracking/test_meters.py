@@ -1,6 +1,5 @@
 """Rates of one process, on literal kernel files."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -21,10 +20,8 @@ def proc(fake: FakeProc) -> FakeProc:
 
 
 @pytest.fixture
-def meter(proc: FakeProc) -> Iterator[MemberMeter]:
-    made = MemberMeter(PID, proc.root, keep_open=True)
-    yield made
-    made.close()
+def meter(proc: FakeProc) -> MemberMeter:
+    return MemberMeter(PID, proc.root)
 
 
 def usage(proc: FakeProc, *, ran: float, waited: float, read: int, written: int) -> None:
