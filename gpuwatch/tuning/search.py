@@ -342,7 +342,7 @@ def as_json(result: Result) -> dict[str, Any]:
     rows = []
     for row in result.settings:
         fields = Visit.__struct_fields__[2:]
-        rates = row.rates or [None]
+        rates = row.rates
         rows.append(
             {
                 **structs.asdict(row.setting),
@@ -351,8 +351,8 @@ def as_json(result: Result) -> dict[str, Any]:
                 "failure": row.failure,
                 "visits": len(row.visits),
                 "samples_per_second": row.rate or None,
-                "low": rates[0],
-                "high": rates[-1],
+                "low": min(rates, default=None),
+                "high": max(rates, default=None),
                 **{field: row.median_of(field) for field in fields},
             }
         )

@@ -1,8 +1,9 @@
 """A snapshot of one job alone, for who asked for a job and not for the machine."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
-from gpuwatch.core.model import ProcessKey, Snapshot
+from gpuwatch.core.model import Job, ProcessKey, Snapshot
 
 
 def only_job(snapshot: Snapshot, key: ProcessKey) -> Snapshot:
@@ -19,9 +20,7 @@ def only_job(snapshot: Snapshot, key: ProcessKey) -> Snapshot:
         return replace(snapshot, gpus=(), processes=(), jobs=(), problems=general)
     job, processes = jobs[0], snapshot.processes
     own = {one.key for one in (*job.members, *job.ranks)}
-    used = {*job.gpu_uuids, *[one.gpu_uuid for one in processes if one.key in own]} - {None}
-    if not used and job.is_without_gpus:
-        used = {gpu.uuid for gpu in snapshot.gpus} - {one.gpu_uuid for one in processes}
+    used = _gpus_of(job, own, snapshot)
     gpus = tuple([gpu for gpu in snapshot.gpus if gpu.uuid in used])
     # What is wrong with a card is wrong with its MIG instances.
     concerned = {None, *used, *[gpu.identity.mig_parent_uuid for gpu in gpus]}
@@ -32,3 +31,13 @@ def only_job(snapshot: Snapshot, key: ProcessKey) -> Snapshot:
         jobs=jobs,
         problems=tuple([one for one in snapshot.problems if one.target in concerned]),
     )
+
+
+def _gpus_of(job: Job, own: Collection[ProcessKey], snapshot: Snapshot) -> set[str]:
+    """Return the GPUs that a job uses, or those that nobody uses where it cannot use one."""
+    processes = snapshot.processes
+    named = [one.gpu_uuid for one in processes if one.key in own]
+    used = {uuid for uuid in (*job.gpu_uuids, *named) if uuid is not None}
+    if not used and job.is_without_gpus:
+        return {gpu.uuid for gpu in snapshot.gpus} - {one.gpu_uuid for one in processes}
+    return used

@@ -5,7 +5,7 @@ other than train from a loader: servers, and environments of reinforcement learn
 import functools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -97,51 +97,65 @@ def _names_of_pod(uid: str, logs: Path) -> str | None:
 def _python_environment(
     pid: int, environment: Mapping[str, str], container: str | None, proc: Path
 ) -> str | None:
-    """Return ``conda ml`` or ``venv proj``; ``None`` for a Python in neither, or if unknown.
-
-    Which interpreter runs decides; the variables of an activated environment count only where the
-    process is no Python (a launcher). The interpreter of a virtual environment is a link to
-    another, so the path it was called by counts before the one the kernel resolved.
-    """
-    called = os.fsdecode(procfs.read_if_possible(f"{proc}/{pid}/cmdline", 4096).split(b"\0")[0])
-    executable, root = read_link(pid, "exe", proc), f"{proc}/{pid}/root"
-    venv, conda = environment.get("VIRTUAL_ENV", ""), environment.get("CONDA_PREFIX", "")
-    path = [folder.rstrip("/") for folder in environment.get("PATH", "").split(":")]
+    """Return ``conda ml`` or ``venv proj``; ``None`` for a Python in neither, or if unknown."""
+    root = f"{proc}/{pid}/root"
     if not os.access(root, os.X_OK):
         root = "" if container is None else "/nowhere"
+    active = {
+        kind: environment.get(variable, "")
+        for kind, variable in (("venv", "VIRTUAL_ENV"), ("conda", "CONDA_PREFIX"))
+    }
 
     def exists(place: str) -> bool:
-        # The process's own file system can be another. What is active need not be asked for.
-        return place.startswith("/") and os.path.exists(root + place)  # noqa: PTH110
+        # The process's own file system can be another.
+        return os.path.exists(root + place)  # noqa: PTH110
 
-    active = [one for one in (venv, conda) if one.startswith("/")]
-    binaries = {f"{one}/bin": one for one in active}
-    if not is_python_executable(executable or called):
-        first = next((binaries[folder] for folder in path if folder in binaries), None)
-        prefixes = [first, *active][:2]
-    else:
-        if "/" in called:
-            called = os.path.normpath(f"{read_link(pid, 'cwd', proc) or ''}/{called}"
-                                      if called[0] != "/" else called)  # fmt: skip
-            interpreters = [called, executable]
-        else:
-            # The first on the search path is the one that runs.
-            places = (f"{folder}/{called}" for folder in path)
-            found = (one for one in places if one[: -len(called) - 1] in binaries or exists(one))
-            interpreters = [next(found, None), executable]
-        # PREFIX/bin/python
-        prefixes = [one.rsplit("/", 2)[0] for one in interpreters if one and one.count("/") > 1]
-    for prefix in filter(None, prefixes):
-        above, _, name = prefix.rpartition("/")
-        if prefix == venv or (prefix != conda and exists(f"{prefix}/pyvenv.cfg")):
+    for prefix in _prefixes(pid, environment, [*active.values()], exists, proc):
+        kind = next((kind for kind, one in active.items() if one == prefix), None)
+        if kind is None and exists(f"{prefix}/pyvenv.cfg"):
+            kind = "venv"
+        elif kind is None and exists(f"{prefix}/conda-meta"):
+            kind = "conda"
+        if kind is not None:
+            above, _, name = prefix.rpartition("/")
             if name in _COMMON_FOLDERS:
                 # "opt" of /opt/venv would say nothing either.
                 name = above.rpartition("/")[2] if above.count("/") > 1 else prefix
-            return f"venv {clean(name, NAME_LENGTH)}"
-        if prefix == conda or exists(f"{prefix}/conda-meta"):
-            is_base = exists(f"{prefix}/condabin")
-            return f"conda {'base' if is_base else clean(name, NAME_LENGTH)}"
+            is_base = kind == "conda" and exists(f"{prefix}/condabin")
+            return f"{kind} {'base' if is_base else clean(name, NAME_LENGTH)}"
     return None
+
+
+def _prefixes(
+    pid: int,
+    environment: Mapping[str, str],
+    active: Iterable[str],
+    exists: Callable[[str], bool],
+    proc: Path,
+) -> list[str]:
+    """Return the folders that can be its environment, the likeliest first.
+
+    Which interpreter runs decides; what is ``active`` counts only where the process is no Python (a
+    launcher). The interpreter of a virtual environment is a link to another, so the path it was
+    called by counts before the one the kernel resolved.
+    """
+    called = os.fsdecode(procfs.read_if_possible(f"{proc}/{pid}/cmdline", 4096).split(b"\0")[0])
+    executable = read_link(pid, "exe", proc)
+    path = [folder.rstrip("/") for folder in environment.get("PATH", "").split(":")]
+    binaries = {f"{one}/bin": one for one in active if one.startswith("/")}
+    if not is_python_executable(executable or called):
+        first = [binaries[folder] for folder in path if folder in binaries]
+        return [*first, *binaries.values()]
+    found: str | None = called
+    if "/" not in called:
+        # The first on the search path is the one that runs; an active one need not be asked for.
+        places = {f"{folder}/{called}": folder for folder in path if folder.startswith("/")}
+        found = next((one for one, at in places.items() if at in binaries or exists(one)), None)
+    elif not called.startswith("/"):
+        found = f"{read_link(pid, 'cwd', proc) or ''}/{called}"
+    interpreters = [os.path.normpath(one) for one in (found, executable) if one]
+    # PREFIX/bin/python
+    return [one.rsplit("/", 2)[0] for one in interpreters if one.count("/") > 1]
 
 
 def visible_gpus(environment: Mapping[str, str] | None) -> int | None:

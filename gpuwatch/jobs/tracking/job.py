@@ -231,7 +231,7 @@ class SlowReadings:
         self._pid = pid
         self._proc = proc
         self._listeners = listeners
-        self._ranks: tuple[ProcessKey, ...] = ()
+        self._ranks: Sequence[ProcessKey] = ()
         self.pressure = JobPressure()
         self._meters: tuple[ThrottleMeter, PressureMeter] | None = None
         self._cores_due = self._surroundings_due = self._meters_due = now
@@ -241,36 +241,42 @@ class SlowReadings:
         self, now: float, members: Sequence[Member], ranks: Sequence[Member], attached: bool
     ) -> None:
         """Read what is due, of a rank: a launcher can be outside its container."""
-        keys = tuple([rank.key for rank in ranks])
-        if keys and keys != self._ranks:
-            self._cores_due, self._times = now, 0.0
-            if keys[:1] != self._ranks[:1]:
-                self._surroundings_due = self._meters_due = now
-                self.close()
-            self._ranks = keys
+        self._note_ranks(now, [rank.key for rank in ranks])
         inside = ranks[0] if ranks else members[0]
-        environment = inside.environment or {}
         if now >= self._cores_due:
             # Spread out, like all that is read of many jobs.
             self._times = min(RARELY, self._times + 1.0)
             apart = self._times * CORES_SECONDS_APART + self._pid % 8
             self._cores_due = now + (CORES_SECONDS if attached else apart)
             others = [rank.pid for rank in ranks if rank is not inside]
+            environment = inside.environment or {}
             self.cores = read_cores(inside.pid, environment, self._proc, others=others)
             self._read_purpose(now, members, ranks)
         if now >= self._surroundings_due:
             self._surroundings_due = now + (1.0 if attached else self._times) * SURROUNDINGS_SECONDS
-            self.surroundings = read_surroundings(inside.pid, environment, self._proc)
+            self.surroundings = read_surroundings(inside.pid, inside.environment or {}, self._proc)
             if any(member.pid == self._pid for member in members):
                 self.inner_pid = read_inner_pid(self._pid, self._proc)
         self.collectives.read(now, ranks, attached)
         if attached or now >= self._meters_due:
             self._meters_due = now + METERS_SECONDS_APART
-            if self._meters is None:
-                pid, proc = inside.pid, self._proc
-                self._meters = ThrottleMeter(pid, proc), PressureMeter(pid, proc)
-            throttle, pressure = self._meters
-            self.throttled_percent, self.pressure = throttle.read(), pressure.read(now)
+            self._read_meters(now, inside.pid)
+
+    def _note_ranks(self, now: float, keys: Sequence[ProcessKey]) -> None:
+        """Read all anew where the first rank is another than before, and the cores where any is."""
+        if not keys or keys == self._ranks:
+            return
+        self._cores_due, self._times = now, 0.0
+        if keys[:1] != self._ranks[:1]:
+            self._surroundings_due = self._meters_due = now
+            self.close()
+        self._ranks = keys
+
+    def _read_meters(self, now: float, pid: int) -> None:
+        if self._meters is None:
+            self._meters = ThrottleMeter(pid, self._proc), PressureMeter(pid, self._proc)
+        throttle, pressure = self._meters
+        self.throttled_percent, self.pressure = throttle.read(), pressure.read(now)
 
     def _read_purpose(self, now: float, members: Sequence[Member], ranks: Sequence[Member]) -> None:
         """Find out whether it serves or simulates. Whoever runs backward passes, or has a loader,
