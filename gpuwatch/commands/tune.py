@@ -32,7 +32,7 @@ from gpuwatch.core.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.tuning.bench import Bench
-    from gpuwatch.tuning.records import Loaded, Setting
+    from gpuwatch.tuning.records import Setting
 
 VALUES_MOST = 32
 TIMEOUT_LEAST_SECONDS, TIMEOUT_MOST_SECONDS = 10.0, 60.0
@@ -256,12 +256,11 @@ def _bytes(_context: click.Context, _parameter: click.Parameter, value: str | No
 @click.command("memory")
 @click.option("--step", required=True, metavar="FILE:NAME", help="The train step; see above.")
 @click.option(
-    "--loader", metavar="FILE:NAME", help="A Dataset or DataLoader to make the batches from."
-)
-@click.option(
     "--device",
-    metavar="DEVICE",
-    help="cuda, cuda:1, or cpu: the host's memory of a step on the CPU.  [default: cuda]",
+    type=click.Choice(["cuda", "cpu"]),
+    default="cuda",
+    show_default=True,
+    help="Of several GPUs the first that CUDA_VISIBLE_DEVICES names. cpu: the host's memory.",
 )
 @click.option(
     "--limit",
@@ -280,8 +279,7 @@ def _bytes(_context: click.Context, _parameter: click.Parameter, value: str | No
 @option_ascii()
 def memory_command(
     step: str,
-    loader: str | None,
-    device: str | None,
+    device: str,
     limit: int | None,
     timeout: float,
     as_json: bool,
@@ -290,16 +288,15 @@ def memory_command(
     """Find the largest batch that fits into memory, with real steps.
 
     The step of --step is a function train_step(batch_size) that does one optimizer step on data
-    it makes itself; with --loader it is train_step(batch), and gets a batch of that size collated
-    from the dataset. Or it is a function without arguments that builds the model and returns such
-    a function. It moves the model and the batch to the GPU itself, as cuda.
+    it makes itself, or a function without arguments that builds the model and returns such a
+    function. It moves the model and the batch to the GPU itself, as cuda.
 
     A few steps run at three growing batch sizes, each in its own process. A line is fitted through
     their peaks, memory = fixed + batch x per sample, and the largest batch it predicts is tried
     with a guarded step: running out of memory is caught. Ctrl-C keeps what was measured.
     """
     out = open_output()
-    _check_targets(step, loader)
+    _check_targets(step)
 
     from msgspec import structs
 
@@ -308,24 +305,28 @@ def memory_command(
     from gpuwatch.tuning.bench import Bench
 
     line = StatusLine(0.0)
-    # A loader makes batches of the sizes that are measured, whatever its own.
-    bench = Bench(loader, batch_size=2, step=step, patience_seconds=timeout)
+    bench = Bench(None, step=step, patience_seconds=timeout)
 
     def doing(what: str) -> None:
         bench.tick = lambda: line.show(f"gpuwatch: {what} ... (Ctrl-C ends it)")
 
     with _measuring(bench, line, step):
         loaded = bench.open()
-        bench.device = None if device == "cpu" else _gpu_index(device, loaded)
+        on_cpu = device == "cpu"
+        if not on_cpu and loaded.gpu is None:
+            raise click.UsageError(
+                "gpuwatch tune memory measures on a CUDA device, and PyTorch sees none. With "
+                "--device cpu it measures the host's memory of the step on the CPU, which says "
+                "nothing about a GPU's."
+            )
         report = memory.MemoryReport(
             step=step,
-            loader=loader,
-            device="cpu" if bench.device is None else f"cuda:{bench.device}",
-            device_name="this host" if bench.device is None else loaded.gpus[bench.device],
+            device=device,
+            device_name=(None if on_cpu else loaded.gpu) or "this host",
             torch_version=loaded.torch,
             limit_bytes=limit,
         )
-        measure = partial(bench.measure_memory, limit_bytes=limit)
+        measure = partial(bench.measure_memory, on_cpu=on_cpu, limit_bytes=limit)
         memory.run(report, measure, doing)
     if not report.points:
         return EXIT_INTERRUPTED
@@ -344,20 +345,3 @@ def memory_command(
         look = drawing(out, ascii_mode, width_without_terminal=MEMORY_WIDTH_WITHOUT_TERMINAL)
         print_text(memory_text(report, width=look.width, unicode=look.unicode), out)
     return EXIT_INTERRUPTED if report.interrupted else 0
-
-
-def _gpu_index(device: str | None, loaded: Loaded) -> int:
-    """Raises ``click.UsageError``."""
-    if not loaded.gpus:
-        raise click.UsageError(
-            "gpuwatch tune memory measures on a CUDA device, and PyTorch sees none. With --device "
-            "cpu it measures the host's memory of the step on the CPU, which says nothing about a "
-            "GPU's."
-        )
-    names = [f"cuda:{place}" for place, _gpu in enumerate(loaded.gpus)]
-    named = "cuda:0" if device in (None, "cuda") else device
-    if named not in names:
-        pairs = zip(names, loaded.gpus, strict=True)
-        known = ", ".join([f"{name} ({gpu})" for name, gpu in pairs])
-        raise click.UsageError(f"There is no such --device: PyTorch sees {known}.")
-    return names.index(named)

@@ -143,8 +143,6 @@ def memory_text(report: MemoryReport, *, width: int, unicode: bool) -> str:
     """Return each size's peak, the line through them and what fits, within ``width``."""
     page = Page(max(20, width), colour=False)
     step = clean(report.step, 200)
-    if report.loader is not None:
-        step += f" on {clean(report.loader, 200)}"
     on_gpu, last = report.device != "cpu", report.points[-1]
     memory = "GPU memory" if on_gpu else "Host memory (the step ran on the CPU)"
     page.say(

@@ -42,7 +42,7 @@ class Bench:
     """Measures a loader, a step or both. ``tick`` is called while it waits, a few times a second.
 
     ``patience_seconds``: how long a batch (or the steps at one batch size) may take before it
-    counts as hung. ``device``: the only CUDA device to be seen, as torch numbers them.
+    counts as hung.
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class Bench:
         self._patience = patience_seconds
         self._output = bytearray()
         self._connection: Connection | None = None
-        self.device: int | None = None
         self.tick = tick
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -78,7 +77,7 @@ class Bench:
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
         doing = f"The import of {clean(self._target['target'] or self._target['step'] or '', 200)}"
-        found = self._ask("load", doing, LOAD_SECONDS, **self._target, device=self.device)
+        found = self._ask("load", doing, LOAD_SECONDS, **self._target)
         if isinstance(found, Failure):
             says = found.sentence
             if found.code == "hang":
@@ -108,13 +107,14 @@ class Bench:
         found: Visit | Failure = self._ask("visit", "A batch", self._patience, order=order)
         return found
 
-    def measure_memory(self, batch_size: int, *, limit_bytes: int | None = None) -> MemoryPoint:
+    def measure_memory(
+        self, batch_size: int, *, on_cpu: bool, limit_bytes: int | None = None
+    ) -> MemoryPoint:
         """Run steps at one batch size in a process of its own. Raises ``MeasureError``, with the
         code ``no_memory`` where memory ran out."""
         self.open()
-        request = {"batch_size": batch_size, "limit_bytes": limit_bytes}
-        on_cpu = self.device is None
-        found = self._ask("memory", "The steps", self._patience, on_cpu=on_cpu, **request)
+        request = {"batch_size": batch_size, "on_cpu": on_cpu, "limit_bytes": limit_bytes}
+        found = self._ask("memory", "The steps", self._patience, **request)
         self.close()
         if isinstance(found, Failure):
             # The kernel ends a step where memory runs out faster than an exception can be raised;

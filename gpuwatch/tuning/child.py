@@ -1,7 +1,7 @@
 """The measuring process: imports the user's code, and answers what gpuwatch asks it over a socket.
 
 Run as ``python -c`` with ``main``; it ends when gpuwatch does (its socket closes). PyTorch is
-imported with the user's code (``measures``), once it is known which GPUs it is to see.
+imported with the user's code (``measures``).
 """
 
 from __future__ import annotations
@@ -71,14 +71,8 @@ class Measuring:
                 answer = failures.from_exception(error)
             self._connection.send(answer)
 
-    def load(
-        self, target: str | None, step: str | None, batch_size: int | None, device: int | None
-    ) -> Loaded:
-        """Import PyTorch, then the user's code. ``device``: the only CUDA device that this process
-        is to see, as torch numbers them; ``None``: all of them. Raises ``MeasureError``."""
-        if device is not None:
-            given = os.environ.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "").split(",")
-            os.environ["CUDA_VISIBLE_DEVICES"] = visible_device(given, device)
+    def load(self, target: str | None, step: str | None, batch_size: int | None) -> Loaded:
+        """Import PyTorch, then the user's code. Raises ``MeasureError``."""
         try:
             import torch  # noqa: PLC0415 - the measuring process alone has it
         except ImportError as error:
@@ -94,16 +88,15 @@ class Measuring:
             signal_handling._set_SIGCHLD_handler()
         if step is not None:
             self._step = load(step), step
-        version, count = clean(str(torch.__version__), 40), 0
+        version, gpu = clean(str(torch.__version__), 40), None
         if torch.cuda.is_available():
-            count = torch.cuda.device_count()
-        gpus = tuple([clean(torch.cuda.get_device_name(one), 120) for one in range(count)])
+            gpu = clean(torch.cuda.get_device_name(), 120)
         if target is None:
-            return Loaded(torch=version, gpus=gpus)
+            return Loaded(torch=version, gpu=gpu)
         made = self._factory = LoaderFactory(target, load(target), batch_size)
         return Loaded(
             torch=version,
-            gpus=gpus,
+            gpu=gpu,
             base=made.base,
             fixed=made.fixed,
             samples=made.samples,
@@ -127,16 +120,7 @@ class Measuring:
         from gpuwatch.tuning.measures import measure_memory  # noqa: PLC0415 - brings torch
 
         assert self._step is not None
-        return measure_memory(batch_size, self._factory, self._step, on_cpu, limit_bytes)
+        return measure_memory(batch_size, self._step, on_cpu, limit_bytes)
 
     def _say_alive(self) -> None:
         self._connection.send(None)
-
-
-def visible_device(given: list[str], index: int) -> str:
-    """Return ``CUDA_VISIBLE_DEVICES`` for a process that is to see only torch's device ``index``.
-
-    >>> visible_device(["2", "GPU-5f"], 1)
-    'GPU-5f'
-    """
-    return given[index] if index < len(given) and given[index] else str(index)

@@ -7,13 +7,12 @@ with the start of their workers, since that is what a job on such a dataset pays
 """
 
 import contextlib
-import copy
 import math
 import os
 import random
 import resource
 import sys
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 from pathlib import Path
 from time import perf_counter
@@ -208,7 +207,6 @@ def _memory_of(pids: list[int]) -> int | None:
 
 def measure_memory(
     batch_size: int,
-    factory: LoaderFactory | None,
     step: tuple[object, str],
     on_cpu: bool,
     limit_bytes: int | None,
@@ -225,13 +223,10 @@ def measure_memory(
     except Exception as error:
         raise MeasureError(f"The device cannot be used: {failures.described(error)}.") from None
     try:
-        # The data first: what the model takes is the step's, and comes after.
-        batch = None if factory is None else _collated(factory, batch_size)
         run = make_step(*step)
         times = [perf_counter()]
         for _ in range(MEMORY_STEPS):
-            # A step that pops a key off its batch must find it again the next time.
-            run(batch_size if factory is None else copy.copy(batch))
+            run(batch_size)
             if not on_cpu:
                 torch.cuda.synchronize()
             times.append(perf_counter())
@@ -239,10 +234,10 @@ def measure_memory(
         sentence = str(error)
         if not isinstance(error, MeasureError):
             sentence = f"The step at batch size {batch_size} failed: {failures.described(error)}."
-            if factory is None and isinstance(error, TypeError | AttributeError):
+            if isinstance(error, TypeError | AttributeError):
                 # A step that wants a batch got a number.
-                sentence += " (Without --loader the step is called with the batch size, a whole "
-                sentence += "number, and makes its own data.)"
+                sentence += " (It is called with the batch size, a whole number, and makes its own "
+                sentence += "data.)"
         raise MeasureError(sentence, "no_memory" if _ran_out(error) else "step") from None
     room = read_room()
     if room.get("allocated_bytes") == 0:
@@ -254,21 +249,6 @@ def measure_memory(
     # The first step is apart: it allocates, compiles and chooses.
     seconds = (times[-1] - times[1]) / (MEMORY_STEPS - 1)
     return MemoryPoint(batch_size=batch_size, seconds_per_step=seconds, **room)
-
-
-def _collated(factory: LoaderFactory, size: int) -> Any:
-    """Return ``size`` samples from the start of a dataset, again from its start where it has fewer
-    (the same objects, so that a small dataset is read once), collated as its loader does."""
-    loader, dataset = factory.loader, factory.loader.dataset
-    if loader.batch_size is None and loader.batch_sampler is None:
-        raise MeasureError("The loader has no batch size: name its dataset.", "step")
-    if isinstance(dataset, Sized) and hasattr(dataset, "__getitem__"):
-        samples = [dataset[place] for place in range(min(size, len(dataset)))]
-    else:
-        samples = list(islice(iter(dataset), size))
-    if not samples:
-        raise MeasureError("The dataset has no samples.", "step")
-    return loader.collate_fn([samples[place % len(samples)] for place in range(size)])
 
 
 def _cuda_room(limit_bytes: int | None) -> Callable[[], dict[str, int]]:

@@ -45,7 +45,6 @@ class MemoryReport(Struct, kw_only=True):
     """
 
     step: str
-    loader: str | None
     device: str
     device_name: str
     torch_version: str

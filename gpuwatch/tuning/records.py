@@ -79,10 +79,10 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 class Loaded(Struct, frozen=True, kw_only=True):
     """A target that was imported: its loader's setting as the user has it (``base``), why its batch
-    size cannot be varied (``fixed``, a clause), and names of the CUDA devices."""
+    size cannot be varied (``fixed``, a clause), and the CUDA device's name, if there is one."""
 
     torch: str
-    gpus: tuple[str, ...] = ()
+    gpu: str | None = None
     base: Setting = Setting()
     fixed: str | None = None
     samples: int | None = None

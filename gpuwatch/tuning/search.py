@@ -159,7 +159,7 @@ class Search:
             return (self._with_workers(best, count) for count in counts)
         usual = {"prefetch_factor": PREFETCH, "pin_memory": (False, True)}.get(knob, ())
         if (knob == "prefetch_factor" and not best.num_workers) or (
-            knob == "pin_memory" and not self._loaded.gpus
+            knob == "pin_memory" and not self._loaded.gpu
         ):
             return []
         values = self._asked.get(knob) or sorted({*usual, getattr(best, knob)} if usual else ())
@@ -320,7 +320,7 @@ def _against(row: Row, chosen: Row) -> str:
 def _notes(result: Result, loaded: Loaded) -> Iterator[str]:
     visits = [visit for row in result.settings for visit in row.visits]
     rates = [] if result.chosen is None else result.chosen.rates
-    if not loaded.gpus:
+    if not loaded.gpu:
         yield "pin_memory: not measured, since there is no GPU to copy to."
     if rates and rates[-1] > 1.1 * rates[0]:
         yield (

@@ -45,7 +45,6 @@ class Device:
 def measured(device: Device) -> MemoryReport:
     report = MemoryReport(
         step="train.py:step",
-        loader=None,
         device="cuda:0",
         device_name="Test GPU",
         torch_version="2.9",

@@ -90,7 +90,7 @@ def test_a_step_that_hangs_is_placed(tmp_path: Path, silence: Silence) -> None:
     bench = Bench(None, step=f"{path}:hangs")
     try:
         with pytest.raises(MeasureError, match=r"it was at .*hangs\.py:4") as caught:
-            bench.measure_memory(8)
+            bench.measure_memory(8, on_cpu=True)
         assert caught.value.code == "hang"
     finally:
         bench.close()

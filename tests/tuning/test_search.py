@@ -122,7 +122,7 @@ def test_one_knob_at_a_time_after_the_workers() -> None:
     def curve(setting: Setting) -> float:
         return peak(4)(setting) * (1.2 if (setting.prefetch_factor or 0) >= 4 else 1)
 
-    result = searched(Machine(curve), description=described(gpus=("H100",)))
+    result = searched(Machine(curve), description=described(gpu="H100"))
     assert result.recommended == Setting(num_workers=4, prefetch_factor=4, batch_size=8)
     assert list(result.comparisons) == ["num_workers", "prefetch_factor", "pin_memory"]
 
