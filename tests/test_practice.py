@@ -168,19 +168,19 @@ class TestJobs:
         self, warm_torch: WarmTorch, tmp_path: Path
     ) -> None:
         """And its workers with it; ``--fixed`` is the cure."""
-        for options in ((), ("--fixed",)):
-            words = (CAUSE, "loader_cpu_bound", "--device", "cpu", *options)
-            with running(warm_torch, *words, XDG_RUNTIME_DIR=str(tmp_path)) as job:
-                assert next(job.lines()) == f"loader_cpu_bound: {CAUSES['loader_cpu_bound'].says}"
-                job.until_it_says("cured: " if options else "with --fixed: ")
-                job.until_it_says("training")
-                workers = job.workers()
-                assert len(workers) == 1
-                job.process.terminate()
-                # A worker that is ended amid a batch leaves a complaint of multiprocessing's own.
-                assert "SystemExit" not in "\n".join(job.lines())
-                assert job.process.wait(_LIMIT_SECONDS) == 143
-                wait_until(lambda some=workers: all(map(is_gone, some)))
+        words = (CAUSE, "loader_in_main_process", "--device", "cpu", "--fixed")
+        with running(warm_torch, *words, XDG_RUNTIME_DIR=str(tmp_path)) as job:
+            lines = job.lines()
+            assert next(lines) == f"{words[1]}: {CAUSES[words[1]].says}"
+            assert next(lines) == "cured: workers 0 -> 2"
+            job.until_it_says("training")
+            workers = job.workers()
+            assert len(workers) == 2
+            job.process.terminate()
+            # A worker that is ended amid a batch leaves a complaint of multiprocessing's own.
+            assert "SystemExit" not in "\n".join(job.lines())
+            assert job.process.wait(_LIMIT_SECONDS) == 143
+            wait_until(lambda: all(map(is_gone, workers)))
 
     def test_transforms_cost_the_workers(self, warm_torch: WarmTorch) -> None:
         """What a sample costs is paid by the worker, not by the main process."""

@@ -54,7 +54,7 @@ class Bench:
         patience_seconds: float = 60.0,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
-        self._target = {"target": target, "step": step, "batch_size": batch_size}
+        self._target: dict[str, Any] = {"target": target, "step": step, "batch_size": batch_size}
         self._patience = patience_seconds
         self._output = bytearray()
         self._connection: Connection | None = None

@@ -173,28 +173,34 @@ class Search:
         """Yield the user's own number of workers, then twice as many as long as that pays, then
         those halfway to the neighbours of the fastest. Each has been measured when the next is
         asked for, unless the budget has ended."""
-        own = base.num_workers
-        yield own
-        count, before, cores = 0, 0.0, self._result.usable_cores
+        yield base.num_workers
+        count, before = 0, 0.0
         while count <= WORKERS_MOST and self._used() < 1:
-            if count != own:
+            if count != base.num_workers:
                 yield count
             row = self._result.row_of(self._with_workers(base, count))
             if row is None:
                 return
-            used = row.median_of("cores_used") or 0.0
-            full = max(count / cores, used / cores / BUSY_SHARE) >= 1
-            if count > 1 and (row.failure or (full and row.rate < GAIN_SHARE * before)):
+            pays = row.rate >= GAIN_SHARE * before
+            if count > 1 and (row.failure or (self._fills_the_cores(row) and not pays)):
                 break
             before = max(before, row.rate)
             count = 2 * count or 1
-        measured = sorted([row.setting.num_workers for row in self._result.settings if row.rate])
-        if measured:
-            fastest = max(self._result.settings, key=lambda row: row.rate).setting.num_workers
-            place = measured.index(fastest)
-            for other in measured[max(0, place - 1) : place + 2]:
+        yield from self._counts_between()
+
+    def _fills_the_cores(self, row: Row) -> bool:
+        cores, used = self._result.usable_cores, row.median_of("cores_used") or 0.0
+        return row.setting.num_workers >= cores or used >= BUSY_SHARE * cores
+
+    def _counts_between(self) -> Iterator[int]:
+        measured = [row for row in self._result.settings if row.rate]
+        counts = sorted([row.setting.num_workers for row in measured])
+        for best in sorted(measured, key=lambda row: -row.rate)[:1]:
+            fastest = best.setting.num_workers
+            place = counts.index(fastest)
+            for other in counts[max(0, place - 1) : place + 2]:
                 middle = (fastest + other) // 2
-                if abs(fastest - other) > max(1, fastest // 5) and middle not in measured:
+                if abs(fastest - other) > max(1, fastest // 5) and middle not in counts:
                     yield middle
 
     # Visits
@@ -209,8 +215,8 @@ class Search:
                 rows.append(row)
                 places = self._result.comparisons.setdefault(knob, [])
                 places.append(self._result.settings.index(row))
-            failed = [one.failure.sentence for one in rows if one.failure is not None]
-            if len(rows) == len(failed) == 2 and failed[0] == failed[1]:
+            if len(rows) == 2 and all(one.failure is not None for one in rows):
+                # Others would meet the same.
                 break
         share = WORKERS_BUDGET_SHARE if knob == "num_workers" else 1.0
         for number in range(1, ROUNDS):
@@ -219,8 +225,10 @@ class Search:
             for row in alive if number % 2 == 0 else reversed(alive):
                 if len(row.visits) <= number and self._used() < share:
                     self._visit(knob, row)
+        if not rows:
+            return start
         best = best_of(rows)
-        return best.setting if best is not None else None if rows else start
+        return None if best is None else best.setting
 
     def _first_visit(self, knob: str, setting: Setting) -> Row | None:
         """Visit a setting unless it has been visited; ``None``: the budget has ended."""
@@ -293,21 +301,22 @@ def _reasons(result: Result, chosen: Row) -> Iterator[str]:
         value = getattr(chosen.setting, knob)
         rows = {getattr(row.setting, knob): row for row in result.compared(knob)}
         here = rows.pop(value, None)
-        if here is None or not here.rate or not rows:
-            continue
-        others = sorted(rows)
-        if knob == "num_workers":
-            # The nearest ones say enough.
-            fewer = [one for one in others if one < value and rows[one].rate]
-            others = fewer[-1:] + [one for one in others if one > value][:2]
-        said = [f"{one} {_against(rows[one], here)}" for one in others]
-        yield f"{knob}={value}: {'; '.join(said)}."
+        if here is not None and here.rate and rows:
+            # Of workers the nearest ones say enough.
+            others = _nearest(rows, value) if knob == "num_workers" else sorted(rows)
+            said = [f"{one} {_against(rows[one], here)}" for one in others]
+            yield f"{knob}={value}: {'; '.join(said)}."
     used, cores = chosen.median_of("cores_used"), result.usable_cores
     if used is not None and used >= BUSY_SHARE * cores and cores > 1:
         yield (
             f"It uses {used:.1f} of the {cores:g} usable cores: more workers would wait for each "
             "other. Only less work per sample, or more cores, makes it faster."
         )
+
+
+def _nearest(rows: Mapping[int, Row], value: int) -> list[int]:
+    fewer = sorted([one for one, row in rows.items() if one < value and row.rate])
+    return fewer[-1:] + sorted([one for one in rows if one > value])[:2]
 
 
 def _against(row: Row, chosen: Row) -> str:
