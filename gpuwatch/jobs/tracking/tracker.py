@@ -180,61 +180,9 @@ class Tree:
         return False
 
 
-# Sentences that a person should know about the jobs
+# What a person should know about the jobs
 
 STARTED_AGAIN_SECONDS = 60.0
-
-
-class Notes:
-    """Sentences about the jobs, each with the time since when it holds.
-
-    They name jobs by their PIDs alone: a redacted recording holds them as they are, so no command
-    line, user or folder may be in them.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._since: dict[str, float] = {}
-        self._missing: str | None = None
-        self._again: tuple[float, str] | None = None
-
-    def note_missing(self, pid: int | None) -> None:
-        """Note the PID that was asked for, where no process has it (or another has)."""
-        self._missing = None
-        if pid is not None:
-            self._missing = f"Process {pid} has ended: there is no job to show."
-
-    def note_started_again(self, pid: int | None) -> None:
-        self._again = None
-        if pid is not None:
-            sentence = (
-                f"The job was started again, as process {pid}: the same command by the same user "
-                "in the same folder. That run is shown now."
-            )
-            self._again = (self._clock.monotonic() + STARTED_AGAIN_SECONDS, sentence)
-
-    def about(self, jobs: Iterable[TrackedJob], now: float) -> tuple[Problem, ...]:
-        """Return what is to be said now."""
-        sentences = {
-            f"refused {job.key}": ("warning", _refused(job)) for job in jobs if job.refused
-        }
-        if self._missing is not None:
-            sentences["missing"] = ("warning", self._missing)
-        if self._again is not None and now < self._again[0]:
-            sentences["again"] = ("info", self._again[1])
-        unix = self._clock.unix()
-        self._since = {name: self._since.get(name, unix) for name in sentences}
-        return tuple(
-            [
-                Problem(
-                    source="jobs",
-                    message=message,
-                    since_unix_seconds=self._since[name],
-                    severity=severity,
-                )
-                for name, (severity, message) in sentences.items()
-            ]
-        )
 
 
 def _refused(job: TrackedJob) -> str:
@@ -276,7 +224,10 @@ class JobTracker:
         self._orphans: dict[int, TrackedJob | None] = {}
         self._fine = FineSampler(clock, proc)
         self._memory = MemoryShare()
-        self._notes = Notes(clock)
+        self._started_again: tuple[float, int] | None = None
+        """The next run that is watched now: until when that is said, and its PID."""
+        self._since: dict[str, float] = {}
+        """Unix times since when there is something to say."""
         self._jobs: list[TrackedJob] = []
         self._attached: ProcessKey | None = None
         self._bound: TrackedJob | None = None
@@ -298,7 +249,6 @@ class JobTracker:
         self._facts.clear()
         if self._options.attached != self._attached:
             self._attach(self._options.attached)
-            self._notes.note_started_again(None)
         self._look_around(now)
         # The ranks may report of their loop, where they are not known to.
         ranks = (rank.key for job in self._jobs for rank in job.ranks if not rank.reports)
@@ -344,7 +294,7 @@ class JobTracker:
                 if max(hidden, default=0.0) > HIDDEN_PERCENT
                 else workers,
             )
-        return tuple(jobs), self._notes.about(self._jobs, at.now)
+        return tuple(jobs), self._problems(at.now)
 
     def close(self) -> None:
         self._fine.close()
@@ -359,7 +309,7 @@ class JobTracker:
     def _attach(self, key: ProcessKey | None) -> None:
         self._attached, self._bound = key, None
         self._next_run = NextRun(self._proc)
-        self._notes.note_missing(None)
+        self._started_again = None
         for job in self._jobs:
             job.set_attached(False)
 
@@ -369,7 +319,6 @@ class JobTracker:
             return
         if self._bound is None:
             self._bound = next((job for job in self._jobs if job.holds(*self._attached)), None)
-            self._notes.note_missing(self._attached[0] if self._bound is None else None)
         job = self._bound
         if job is None:
             return
@@ -395,7 +344,7 @@ class JobTracker:
         if top is not None and self._options.attached == self._attached:
             self._options.attached = key = (top.pid, top.started_at)
             self._attach(key)
-            self._notes.note_started_again(top.pid)
+            self._started_again = now + STARTED_AGAIN_SECONDS, top.pid
 
     def _top(self, pid: int, now: float) -> int:
         due, top, apart = self._tops.get(pid, (now, pid, 0.5 * CLIMB_SECONDS))
@@ -495,6 +444,33 @@ class JobTracker:
         job.close()
         if job is self._bound:
             self._bound = None
+
+    def _problems(self, now: float) -> tuple[Problem, ...]:
+        """Return what is to be said now. Jobs are named by their PIDs alone: a redacted recording
+        holds the sentences as they are, so no command line, user or folder may be in them."""
+        said = {("warning", _refused(job)) for job in self._jobs if job.refused}
+        if self._attached is not None and self._bound is None:
+            ended = f"Process {self._attached[0]} has ended: there is no job to show."
+            said.add(("warning", ended))
+        if self._started_again is not None and now < self._started_again[0]:
+            again = (
+                f"The job was started again, as process {self._started_again[1]}: the same command "
+                "by the same user in the same folder. That run is shown now."
+            )
+            said.add(("info", again))
+        unix = self._clock.unix()
+        self._since = {message: self._since.get(message, unix) for _, message in said}
+        return tuple(
+            [
+                Problem(
+                    source="jobs",
+                    message=message,
+                    since_unix_seconds=self._since[message],
+                    severity=severity,
+                )
+                for severity, message in sorted(said)
+            ]
+        )
 
     # What else is read
 
