@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import ctypes
 import os
 import signal
 import sys
@@ -29,6 +28,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from gpuwatch.core.text import SentenceError, clean
+from gpuwatch.jobs.run.trees import end_with_parent
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,6 @@ SAY_EVERY_SECONDS = 2.0
 """Between two lines about the job's pace."""
 FEATURES = 256
 """Numbers at the beginning of a sample that the model sees."""
-_PR_SET_PDEATHSIG = 1
 
 
 # What can be wrong
@@ -349,11 +348,6 @@ class Job:
             arguments = (copy.deepcopy(self.device.state()), self.settings.save_mib)
             self._thread = threading.Thread(target=save, args=arguments, daemon=True)
             self._thread.start()
-
-
-def end_with_parent() -> None:
-    """Have this process asked to end once its parent is gone, however that ends (prctl(2))."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _ignore_signals(_worker: int) -> None:

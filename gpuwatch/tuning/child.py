@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.text import clean
+from gpuwatch.jobs.run.trees import end_with_parent
 from gpuwatch.tuning import failures
 from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.records import Loaded, MemoryPoint, Order, Visit
@@ -33,7 +34,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The user's code may hang where nothing is heard of gpuwatch's end; and what it starts in
     # sessions of its own stays below this process, where gpuwatch finds and ends it (prctl(2)).
-    failures.end_with_parent()
+    end_with_parent(signal.SIGKILL)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     code = 1

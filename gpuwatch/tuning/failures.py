@@ -5,7 +5,6 @@ of the standard library), for ``line_in`` to read.
 """
 
 import contextlib
-import ctypes
 import faulthandler
 import multiprocessing
 import os
@@ -19,12 +18,12 @@ from pathlib import Path
 from msgspec import structs
 
 from gpuwatch.core.text import SentenceError, clean
+from gpuwatch.jobs.run.trees import end_with_parent
 from gpuwatch.tuning.records import Failure
 
 MESSAGE_LENGTH = 300
 OUTPUT_LINES = 5
 STACKS_SIGNAL = signal.SIGUSR2
-_PR_SET_PDEATHSIG = 1
 _CRASH = re.compile(r"Fatal Python error: ([^\n]+)")
 # Not one of which only the beginning has come.
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)(?!\d|\Z)', re.MULTILINE)
@@ -73,12 +72,6 @@ def write_stacks() -> None:
     faulthandler.register(STACKS_SIGNAL, 2, all_threads=False)
 
 
-def end_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it ends (prctl(2))."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
 class WorkerStart:
     """A loader's ``worker_init_fn`` that also has the worker write where it crashes, and end with
     the measuring process, even one that ended while the worker started."""
@@ -88,7 +81,7 @@ class WorkerStart:
 
     def __call__(self, worker_id: int) -> None:
         write_stacks()
-        end_with_parent()
+        end_with_parent(signal.SIGKILL)
         parent = multiprocessing.parent_process()
         if parent is not None and not parent.is_alive():
             os._exit(1)

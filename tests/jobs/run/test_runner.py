@@ -230,19 +230,6 @@ class TestSignals:
             both_say(path, b"ready")
             yield job
 
-    def test_in_a_shared_group_they_go_to_the_job_alone(self, tmp_path: Path) -> None:
-        """A job in our own group gets them with its children, and nobody else in that group."""
-        path = tmp_path / "log"
-        output = open_chosen(path)
-        job = start_plain(python(FAMILY), START, shares_group=True, output=output)
-        os.close(output)
-        with ended(job):
-            assert os.getpgid(job.pid) == os.getpgrp()
-            both_say(path, b"ready")
-            # It would end this test, too.
-            assert job.signal(signal.SIGUSR1)
-            both_say(path, b"10\n")
-
     def test_interrupt_terminate_kill(self, tmp_path: Path) -> None:
         """One Ctrl-C interrupts, the next soon after terminates, the third kills; each says what
         it did. One long after the last begins again; a job that is stopped hears it too."""
