@@ -45,13 +45,10 @@ SWITCHES_SECONDS = 2.0
 SWITCHES_SECONDS_APART = 6.0
 """Where its readings are not taken with every look: that file is the dearest of them."""
 METER_SECONDS_APART = 3.0
-METER_SECONDS_ASLEEP = 10.0
 METER_SECONDS_AT_REST = 30.0
 """Where the kernel's clock of it says that it did not run: nothing of it is read then."""
 METER_SECONDS_IN_TURNS = 2.0
 """For those of a large job that somebody is attached to, its ranks apart."""
-ASLEEP_PERCENT = 0.5
-"""A process that used less of a core and neither read nor wrote, and uses none now, sleeps."""
 FIRST_RATES_SECONDS = 0.1
 """The second reading comes with the next snapshot, so that a single look has rates too: less than
 lies between its two (``watching.SETTLE_SECONDS``)."""
@@ -219,30 +216,30 @@ class MemberMeter:
         """When rates are to be taken again."""
         self._read_at = -math.inf
         self._times_read = 0
-        self._sleeps = False
+        self._rests = False
 
     def has_run(self, ran_at: float) -> bool:
         """True if it has run since its rates were taken."""
         return ran_at > self._read_at
 
     def wake(self, now: float, apart: float) -> None:
-        """Take its rates again at once if it slept; ``apart``: seconds between two snapshots.
+        """Take its rates again at once if it rested; ``apart``: seconds between two snapshots.
 
         What it did when it woke is of the last few seconds, for as long as its rates will be
         held: not of all the time in which it did nothing."""
-        if self._sleeps:
-            self._sleeps = False
+        if self._rests:
+            self._rests = False
             held = math.ceil(METER_SECONDS_APART / apart) * apart if apart > 0.0 else 0.0
             self.rested(now - held)
             self.due = now
 
     def measure(
-        self, now: float, *, every: float, disk_wait: bool, ran: bool, may_sleep: float | None
+        self, now: float, *, every: float, disk_wait: bool, ran: bool, may_rest: bool
     ) -> Rates:
         """Return rates up to now, or those of the last time where it is not time yet.
 
-        They are taken again in ``every`` seconds, or after ``may_sleep`` seconds where it did
-        nothing between the last two readings. ``ran``: it may have run since the last one."""
+        They are taken again in ``every`` seconds, or once it runs, where it ``may_rest`` and has
+        not ``ran`` since the last reading."""
         if now < self.due:
             return self.rates
         switches = now >= self._switches_due
@@ -255,9 +252,8 @@ class MemberMeter:
         else:
             rates = self.rested(now)
         self._read_at = now
-        self._sleeps = False
-        if may_sleep is not None and every >= METER_SECONDS_APART and _did_nothing(rates):
-            self._sleeps, every = True, may_sleep
+        self._rests = may_rest and not ran and every >= METER_SECONDS_APART
+        every = METER_SECONDS_AT_REST if self._rests else every
         # Spread out, so that not all are read at one moment.
         spread = self._pid % 8 * every / 32
         self.due = now + (min(every, FIRST_RATES_SECONDS) if first else every + spread)
@@ -289,16 +285,6 @@ class MemberMeter:
         return self.rates
 
 
-def _did_nothing(rates: Rates) -> bool:
-    main = rates.main_thread_cpu_percent
-    return (
-        main is not None
-        and main < ASLEEP_PERCENT
-        and rates.read_bytes_per_second in (0.0, None)
-        and rates.write_bytes_per_second in (0.0, None)
-    )
-
-
 # The process
 
 FRAMEWORK_SECONDS = (2.0, 2.0, 4.0, 8.0, 15.0, 30.0)
@@ -307,8 +293,6 @@ THREADS_SECONDS = 2.0
 THREADS_SECONDS_APART = 5.0
 """For jobs nobody is attached to. Both are shorter than ``loader.PIN_SETTLE_SECONDS``."""
 THREADS_SECONDS_LONGEST = 60.0
-NEW_SECONDS = 60.0
-"""For so long after it was first seen more is still found out of it, run or not."""
 
 ENDED_STATES = ("Z", "X")
 LASTING_STATES = (*ENDED_STATES, "T", "t")
@@ -555,9 +539,8 @@ class Member(Evidence):
         if self._made is not None and now < meter.due and not anew:
             return self._made
         ran = meter.has_run(self._ran_at)
-        rates = meter.measure(
-            now, every=every, disk_wait=disk_wait, ran=ran, may_sleep=self._may_sleep(now)
-        )
+        may_rest = self._rests_by_its_row() and not self._below
+        rates = meter.measure(now, every=every, disk_wait=disk_wait, ran=ran, may_rest=may_rest)
         works: tuple[float | None, bool | None] = (None, None)
         if role.name == "loader_worker":
             works = self._children.update(now, self._below, ran=ran), self._awaits_work()
@@ -607,14 +590,6 @@ class Member(Evidence):
 
     def _rests_by_its_row(self) -> bool:
         return self.row.cpu_percent == 0.0 and self.row.state == "S"
-
-    def _may_sleep(self, now: float) -> float | None:
-        """Return for how long nothing of it need be read where it does nothing; ``None``: it may
-        work by what its row says, or there are processes below it."""
-        if not self._rests_by_its_row() or self._below:
-            return None
-        rests = self._has_clock and now - self._seen_at >= NEW_SECONDS
-        return METER_SECONDS_AT_REST if rests else METER_SECONDS_ASLEEP
 
     def _awaits_work(self) -> bool | None:
         """Tell whether it waits for work, as ``JobMember`` has it. Where its connections are not
