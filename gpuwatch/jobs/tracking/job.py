@@ -252,6 +252,8 @@ class SlowReadings:
             environment = inside.environment or {}
             self.cores = read_cores(inside.pid, environment, self._proc, others=others)
             self._read_purpose(now, members, ranks)
+            if self._meters is not None:
+                self._meters[0].search()
         if now >= self._surroundings_due:
             self._surroundings_due = now + (1.0 if attached else self._times) * SURROUNDINGS_SECONDS
             self.surroundings = read_surroundings(inside.pid, inside.environment or {}, self._proc)
@@ -269,7 +271,7 @@ class SlowReadings:
         self._cores_due, self._times = now, 0.0
         if keys[:1] != self._ranks[:1]:
             self._surroundings_due = self._meters_due = now
-            self.close()
+            self._meters = None
         self._ranks = keys
 
     def _read_meters(self, now: float, pid: int) -> None:
@@ -296,12 +298,6 @@ class SlowReadings:
     def hurry(self) -> None:
         """Read the cores with the next look."""
         self._cores_due = 0.0
-
-    def close(self) -> None:
-        self.throttled_percent, self.pressure = None, JobPressure()
-        for meter in self._meters or ():
-            meter.close()
-        self._meters = None
 
 
 # The job
@@ -417,9 +413,6 @@ class TrackedJob:
     def holds(self, pid: int, started: float | None) -> bool:
         member = self.members.get(pid)
         return member is not None and (started is None or member.key[1] == started)
-
-    def close(self) -> None:
-        self._slow.close()
 
     # What the snapshot says
 

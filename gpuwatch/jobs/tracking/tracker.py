@@ -299,8 +299,6 @@ class JobTracker:
     def close(self) -> None:
         self._fine.close()
         self._loops.close()
-        for job in self._jobs:
-            job.close()
         self._jobs.clear()
         self._bound = None
 
@@ -441,7 +439,6 @@ class JobTracker:
 
     def _remove(self, job: TrackedJob) -> None:
         self._jobs.remove(job)
-        job.close()
         if job is self._bound:
             self._bound = None
 
