@@ -45,8 +45,9 @@ SWITCHES_SECONDS = 2.0
 SWITCHES_SECONDS_APART = 6.0
 """Where its readings are not taken with every look: that file is the dearest of them."""
 METER_SECONDS_APART = 3.0
-METER_SECONDS_AT_REST = 30.0
-"""Where the kernel's clock of it says that it did not run: nothing of it is read then."""
+METER_SECONDS_AT_REST = 10.0
+"""Where it did not run, or used next to nothing: it is read again at once when it runs."""
+ASLEEP_PERCENT = 0.5
 METER_SECONDS_IN_TURNS = 2.0
 """For those of a large job that somebody is attached to, its ranks apart."""
 FIRST_RATES_SECONDS = 0.1
@@ -239,7 +240,7 @@ class MemberMeter:
         """Return rates up to now, or those of the last time where it is not time yet.
 
         They are taken again in ``every`` seconds, or once it runs, where it ``may_rest`` and has
-        not ``ran`` since the last reading."""
+        not ``ran`` since the last reading or did nothing that counts."""
         if now < self.due:
             return self.rates
         switches = now >= self._switches_due
@@ -252,7 +253,8 @@ class MemberMeter:
         else:
             rates = self.rested(now)
         self._read_at = now
-        self._rests = may_rest and not ran and every >= METER_SECONDS_APART
+        rests = not ran or _did_nothing(rates)
+        self._rests = may_rest and rests and every >= METER_SECONDS_APART
         every = METER_SECONDS_AT_REST if self._rests else every
         # Spread out, so that not all are read at one moment.
         spread = self._pid % 8 * every / 32
@@ -283,6 +285,12 @@ class MemberMeter:
             cpu, delay, io, switch = found
             self.rates = Rates(*cpu, delay[0], *io, *switch)
         return self.rates
+
+
+def _did_nothing(rates: Rates) -> bool:
+    main = rates.main_thread_cpu_percent
+    moved = rates.read_bytes_per_second, rates.write_bytes_per_second
+    return main is not None and main < ASLEEP_PERCENT and not any(moved)
 
 
 # The process
