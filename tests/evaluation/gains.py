@@ -183,7 +183,7 @@ def train(job: Mapping[str, Any]) -> None:
 
     torch.set_num_threads(1)
     if "practice" in job:
-        settings = CAUSES[job["practice"]].settings(fixed=job["fixed"], cores=2.0)
+        settings = CAUSES[job["practice"]].settings(fixed=job["fixed"])
         made: Any = VirtualDevice()
         Job(settings, made, reports=False).train()
     if job.get("quota"):
