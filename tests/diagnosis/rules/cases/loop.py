@@ -392,6 +392,11 @@ CALLS = Cases("network_calls", {
         {"summary": "sat idle 30% of the time: the training loop waits for answers",
          "advice.0.action": "from a thread", "missing": ("stacks of the main thread",)},
     ),
+    # A GPU step of 0.2 s and a call of 0.25 s after its launch.
+    "a call that is longer than the step that runs meanwhile": (
+        calling(0.95, 24.0, workers=w.workers(2, cpu_percent=3.0)),
+        {"weaker": "asleep for an answer, with batches ready"},
+    ),
     "less than half of the time on a crowded machine, of which the rest is waited for a core": (
         calling(0.33, 68.0, ranks=(
             w.rank(awaits_network_share=0.33, run_queue_wait_percent=20.0),)),
@@ -415,7 +420,9 @@ CALLS = Cases("network_calls", {
 }, {
     "not read": (calling(None), "connections"),
     "ranks elsewhere": (calling(model={"world_size": 16}), "connections"),
-    "a connection that is always open": (calling(1.0), "stacks"),
+    "another thread calls all the time, perhaps": (
+        calling(1.0, main_thread_when_idle_percent=40.0), "stacks",
+    ),
 })  # fmt: skip
 
 STOP: dict[str, Any] = {"state": "T", "stopped_seconds": 9.0}
