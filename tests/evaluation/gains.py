@@ -475,7 +475,7 @@ def compare(folder: Path) -> Iterator[Compared]:
 
 
 def _predicted(knob: Knob, one: Measured, other: Measured, seen: Seen) -> Gain | None:
-    names = {"workers": "num_workers", "quota": "cpu quota"}
+    names = {"workers": "num_workers", "quota": "cpu quota", "persistent": "persistent_workers"}
     if knob.setting in names:
         return seen.gain_of(names[knob.setting], str(one.value), str(other.value))
     return seen.gain if other.value == knob.values[-1] else None
@@ -489,20 +489,25 @@ class Seen:
         for snapshot in snapshots:
             engine.push(snapshot)
             observer.push(snapshot)
-        (self._window,) = [one for one in observer.windows() if one.job is not None]
-        findings = engine.diagnosis.findings
+            # When its steady work begins is seen as it goes on.
+            windows = observer.windows()
+        (self._window,) = [one for one in windows if one.job is not None]
+        self._findings = findings = engine.diagnosis.findings
         self.rule = find(findings[0].rule) if findings else None
         self.gain = findings[0].gain if findings else None
 
     def gain_of(self, setting: str, present: str, wanted: str) -> Gain | None:
         """Return the gain of just this change, whatever was advised; ``None``: nothing is found, or
         no gain is known."""
-        verdict = self.rule.check(self._window) if self.rule else None
-        if self.rule is None or not isinstance(verdict, Firing):
+        advising = [
+            one for one in self._findings if any(it.setting == setting for it in one.advice)
+        ]
+        rule = find(advising[0].rule) if advising else self.rule
+        verdict = rule.check(self._window) if rule else None
+        if rule is None or not isinstance(verdict, Firing):
             return None
         change = Advice("Try it.", setting=setting, present=present, wanted=wanted)
-        alone = replace(verdict, advice=(change,))
-        return with_gains(self._window, self.rule, alone).gain
+        return with_gains(self._window, rule, replace(verdict, advice=(change,))).gain
 
 
 def _alone(snapshot: Snapshot) -> Snapshot:
