@@ -55,6 +55,8 @@ RESTARTS_KEPT = 128
 """In 15 minutes, one each seven seconds."""
 START_ERROR_SECONDS = 1.0
 """Start times of processes are up to so much early: the kernel tells when it began in seconds."""
+QUEUED_SECONDS = 5.0
+"""A GPU that has not waited so long after they were seen has no need to."""
 LOST_SECONDS = 120.0
 """For longer it waits for something else."""
 WORKS_PERCENT = 3.0
@@ -285,10 +287,12 @@ class Restarts:
         self.open = Restart(worked_at, newest, self._epoch_seconds) if newest > worked_at else None
         if self._named_at < worked_at:
             longest = max(idling, key=lambda one: one.end - one.begin)
-            if longest.end - longest.begin >= BRIEF_SECONDS:
-                self.found.append(longest)
-            self.since = self.open = None
-        elif at - worked_at > LOST_SECONDS:
+            waited = longest.end - longest.begin >= BRIEF_SECONDS
+            self.found.extend([longest] if waited else [])
+            is_over = waited or at - self._named_at > QUEUED_SECONDS
+        else:
+            is_over = at - worked_at > LOST_SECONDS
+        if is_over:
             self.since = self.open = None
 
     def between(self, begin: float, end: float) -> list[Restart]:
