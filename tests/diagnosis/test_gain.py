@@ -143,6 +143,43 @@ def test_without_readings_there_is_no_estimate(window: Window) -> None:
     assert estimate(window, "loader_cpu_bound", "1", "2") is None
 
 
+FROM_DISK = small(
+    2, 0.3, 20.0, workers=None, ranks=(w.rank(loader_workers=0, disk_wait_percent=75.0),)
+)
+UNREAD = small(2, 1.0, workers=None, ranks=())
+
+
+@pytest.mark.parametrize(
+    ("rule", "window", "setting", "change"),
+    [
+        ("loader_in_main_process", FROM_DISK, "num_workers", ("0", "4")),
+        (
+            "loader_in_main_process",
+            replace(UNREAD, job=w.job(main_thread_percent=None, workers=None)),
+            "num_workers",
+            ("0", "4"),
+        ),
+        ("cpu_quota", replace(UNREAD, job=w.job(cpu_cores=None)), "cpu quota", ("1", "4")),
+    ],
+)
+def test_what_is_not_known_of_its_cpu_allows_no_estimate(
+    rule: str, window: Window, setting: str, change: tuple[str, str]
+) -> None:
+    """A main process that waits for a disk, or of which nothing was read."""
+    advice = turned(rule, window, 0.6, setting, *change).advice
+    assert advice is not None
+    assert advice[0].gain is None
+
+
+def test_where_cores_are_not_known_the_number_of_workers_limits() -> None:
+    """The most that more workers can give is then all that is said."""
+    unread = small(2, 1.0, workers=busy_workers(1))
+    unread = replace(
+        unread, job=w.job(workers=busy_workers(1), cpu_cores=None, main_thread_percent=5.0)
+    )
+    assert workers_to("loader_cpu_bound", unread, 0.8, 1, 2).limited_by == "2 workers"
+
+
 def test_words_for_a_number_allow_no_estimate() -> None:
     """Advice of another version may be in words."""
     assert estimate(ALONE, "loader_cpu_bound", "1", "a few") is None
