@@ -263,7 +263,7 @@ def _reading(facts: Facts, answer: Answer) -> Check:
     if reading.name == readings.SAMPLES and survey is not None and uuid in survey.samples:
         check = _judged_samples(check, survey.samples[uuid])
         measured += check.measured
-    if reading.fields == readings.HEALTH_FIELDS and not any(answer.values.values()):
+    if reading.fields in readings.COUNTED_FIELDS and not any(answer.values.values()):
         check = replace(check, reason="none")
     if said and check.status == PASS:
         # A part of it cannot be true, or is taken seldom.
@@ -322,7 +322,7 @@ def _measured(reading: Reading, name: str, value: Any) -> Measured:
         ]
         return Measured(name, units.listed(held) or "none", None, "throttled:", said=bool(held))
     # Of errors only those that there were.
-    counts = reading.fields == readings.HEALTH_FIELDS
+    counts = reading.fields in readings.COUNTED_FIELDS
     said = bool(value) if counts else name in reading.fields
     return Measured(name, value, unit, label if len(reading.fields) > 1 else "", said=said)
 

@@ -165,6 +165,15 @@ def _remapped(gpu: Gpu) -> Run | None:
     return (f"{correctable} correctable, {uncorrectable} not", "text") if known else None
 
 
+def _nvlink_errors(gpu: Gpu) -> Run | None:
+    reading = gpu.reading
+    counts = reading.nvlink_crc_count, reading.nvlink_replay_count, reading.nvlink_recovery_count
+    if counts == (None, None, None):
+        return None
+    crc, replays, recoveries = map(units.count, counts)
+    return f"{crc} CRC, {replays} replays, {recoveries} recoveries", "text"
+
+
 _MIG: Mapping[bool | None, Run] = {True: ("on", "text"), False: ("off", "text")}
 _IN_OTHER_WORDS: Mapping[str, Callable[[Gpu], Run | None]] = {
     "mig_mode": lambda gpu: _MIG.get(gpu.identity.mig_mode),
@@ -175,6 +184,7 @@ _IN_OTHER_WORDS: Mapping[str, Callable[[Gpu], Run | None]] = {
     "throttle_durations": _durations,
     "pcie_generation": _link,
     "remapped_rows_correctable": _remapped,
+    "nvlink_crc_count": _nvlink_errors,
 }
 """Readings that are more than a number in the form of its unit, or several fields in one line."""
 
