@@ -22,7 +22,7 @@ class AlertJob(Part, frozen=True, kw_only=True):
     """Job that a finding is about."""
 
     pid: int
-    started_at_unix_seconds: float
+    started_at_unix_seconds: float | None
     user: str | None = None
     slurm_job: str | None = None
 

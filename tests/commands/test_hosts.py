@@ -140,7 +140,11 @@ def test_why_a_command_did_not_run_is_said_with_the_name_of_the_host(tmp_path: P
         assert said[3].startswith("gpuwatch: box1: there is no gpuwatch there. To install it: tar")
         done = program("status", "--host", "box1", "--remote-command", str(broken), **settings)
         assert done.returncode in (126, 127)
-        assert "gpuwatch: box1: gpuwatch does not start there" in done.stderr
+        assert "gpuwatch: box1: gpuwatch does not start there: its Python is missing" in done.stderr
+        broken.write_text(f"#!{sys.executable}\nimport no_such_module\n")
+        done = program("status", "--host", "box1", "--remote-command", str(broken), **settings)
+        assert done.returncode == 127
+        assert "gpuwatch: box1: gpuwatch does not start there: its Python cannot" in done.stderr
 
 
 def test_a_recording_elsewhere_ends_with_the_connection(

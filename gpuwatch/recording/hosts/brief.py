@@ -165,7 +165,7 @@ def encode(said: Brief | Found) -> str:
     return msgspec.json.encode(said).decode()
 
 
-_DECODER = msgspec.json.Decoder(Brief | Found)
+_DECODER: msgspec.json.Decoder[Brief | Found] = msgspec.json.Decoder(Brief | Found)
 
 
 def decode(line: str) -> Brief | Found:

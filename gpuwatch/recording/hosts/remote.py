@@ -65,9 +65,9 @@ NO_START = "gpuwatch does not start there"
 NEITHER = "neither gpuwatch nor nvidia-smi was found there"
 _BEGINS = "gpuwatch-begins"
 """Line before the answer: what a host's shell prints ahead of it is none."""
-_MISSING_CODE, _SSH_FAILED_CODE, _OUTPUT_CODE = 113, 255, 74
-"""Exit codes: of a command on a host that has no gpuwatch (it has no such code itself), of ssh, of
-output that cannot be written."""
+_MISSING_CODE, _NO_START_CODE, _SSH_FAILED_CODE, _OUTPUT_CODE = 113, 114, 255, 74
+"""Exit codes: of a command on a host that has no gpuwatch, or one that does not start (gpuwatch has
+no such codes itself), of ssh, of output that cannot be written."""
 _INSTEAD = "gpuwatch-instead"
 """Line before what nvidia-smi prints."""
 _BROKEN = "gpuwatch-broken"
@@ -139,7 +139,12 @@ def run_there(hosts: Sequence[str], arguments: Sequence[str], gpuwatch: str = "g
         with tempfile.NamedTemporaryFile(prefix="gpuwatch-") as log:
             command = [*ssh, "-E", log.name, "--", name, _in_sh(run)]
             try:
-                code = _run(command, given, None if here else subprocess.PIPE)
+                code, silent = _run(command, given, None if here else subprocess.PIPE)
+                if code == 1 and silent:
+                    # Also the code of what was found: a Python that is broken prints no answer.
+                    version = _in_sh(f"exec {gpuwatch} --version >/dev/null 2>&1")
+                    code, _ = _run([*SSH, "--", name, version], subprocess.DEVNULL, None)
+                    code = _NO_START_CODE if code == 1 else 1
             except BrokenPipeError:
                 # Whoever has read enough has no fault to look for.
                 return max(codes)
@@ -148,14 +153,16 @@ def run_there(hosts: Sequence[str], arguments: Sequence[str], gpuwatch: str = "g
             said = _lines(log.read(_SAID_BYTES).decode(errors="replace"))
         if why := _why_not_run(name, code, said):
             print(f"gpuwatch: {name}: {why}", file=sys.stderr)
-        codes.append(127 if code == _MISSING_CODE else code)
+        codes.append(127 if code in (_MISSING_CODE, _NO_START_CODE) else code)
     return max(codes)
 
 
-def _run(command: Sequence[str], given: int | None, output: int | None) -> int:
-    """Run a command to its end and return its exit code; of its ``output``, if that is a pipe, pass
-    on what follows the line with which the answer begins. Raises ``BrokenPipeError`` where nobody
+def _run(command: Sequence[str], given: int | None, output: int | None) -> tuple[int, bool]:
+    """Run a command to its end and return its exit code, and whether it may have printed nothing;
+    of its ``output``, if that is a pipe, pass on what follows the line with which the answer
+    begins. Raises ``BrokenPipeError`` where nobody
     reads that any more, and ``SentenceError`` where it cannot be written."""
+    silent = True
     with subprocess.Popen(command, stdin=given, stdout=output) as process:
         try:
             if process.stdout is not None:
@@ -163,6 +170,7 @@ def _run(command: Sequence[str], given: int | None, output: int | None) -> int:
                 while (line := printed.readline(_SAID_BYTES)) and line.strip() != _BEGINS.encode():
                     pass
                 while part := printed.read1():
+                    silent = False
                     while part:
                         part = part[os.write(1, part) :]
         except BrokenPipeError:
@@ -172,7 +180,7 @@ def _run(command: Sequence[str], given: int | None, output: int | None) -> int:
             process.kill()
             why = f"Standard output cannot be written: {error.strerror}."
             raise SentenceError(why, _OUTPUT_CODE) from None
-        return abs(process.wait())
+        return abs(process.wait()), silent
 
 
 def _why_not_run(name: str, code: int, said: Sequence[str]) -> str | None:
@@ -180,9 +188,9 @@ def _why_not_run(name: str, code: int, said: Sequence[str]) -> str | None:
     did not."""
     if code == _MISSING_CODE:
         return f"there is no gpuwatch there. To install it: {install_command(name)}"
-    if code in (126, 127):
-        how = install_command(name)
-        return f"{NO_START}: its Python is missing. To install it anew: {how}"
+    if code in (126, 127, _NO_START_CODE):
+        reason = "its Python cannot run it" if code == _NO_START_CODE else "its Python is missing"
+        return f"{NO_START}: {reason}. To install it anew: {install_command(name)}"
     if code != _SSH_FAILED_CODE:
         return None
     why = ssh_failure(name, said) if said else f"ssh failed (exit code {code})"
