@@ -73,6 +73,10 @@ class Gain:
         return f"{self.brief}{between}, limited by {self.limited_by}"
 
 
+BETWEEN = "¦"
+"""Printable, so that a recording has it as it was: what is read from one has no line ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """A change to make; ``setting`` names a knob where there is one (``num_workers``)."""
@@ -89,13 +93,13 @@ class Advice:
     gain: Gain | None = None
     """Gain of this change alone, where it can be estimated."""
     says: str = ""
-    """The action, ``present`` and ``wanted``, a line each, with places for their numbers
-    (``sentence.template``); empty where they have none."""
+    """The action, ``present`` and ``wanted`` with ``BETWEEN`` between them, and places for their
+    numbers (``sentence.template``); empty where they have none."""
 
     def __post_init__(self) -> None:
-        lines = "\n".join([self.action, self.present or "", self.wanted or ""])
-        if has_marks(lines):
-            object.__setattr__(self, "says", template(lines))
+        parts = BETWEEN.join([self.action, self.present or "", self.wanted or ""])
+        if has_marks(parts):
+            object.__setattr__(self, "says", template(parts))
         for name in ("action", "present", "wanted", "why"):
             text = getattr(self, name)
             object.__setattr__(self, name, text and plain(text))
@@ -462,10 +466,10 @@ def _advice(members: Sequence[Finding]) -> tuple[Advice, ...]:
 
 
 def _one_advice(alike: Sequence[Advice]) -> Advice:
-    lines = filled(united([one.says for one in alike])).split("\n")
-    if len(alike) == 1 or len(lines) != 3:
+    parts = filled(united([one.says for one in alike])).split(BETWEEN)
+    if len(alike) == 1 or len(parts) != 3:
         return alike[0]
-    action, present, wanted = lines
+    action, present, wanted = parts
     return replace(
         alike[0],
         action=action,
