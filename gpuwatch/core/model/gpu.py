@@ -200,10 +200,10 @@ class GpuReading:
     )
     remapped_rows_failed: bool | None = reading("remap failed", help="1: no spare rows were left.")
     pcie_replay_count: Whole | None = reading(
-        "PCIe replays", metric="pcie_replays_total", help="PCIe packets that had to be sent again."
+        metric="pcie_replays_total", help="PCIe packets that had to be sent again."
     )
     nvlink_crc_count: Whole | None = reading(
-        "NVLink errors", metric="nvlink_errors_total", kind="crc", help=_NVLINK_ERRORS
+        metric="nvlink_errors_total", kind="crc", help=_NVLINK_ERRORS
     )
     nvlink_replay_count: Whole | None = reading(
         metric="nvlink_errors_total", kind="replay", help=_NVLINK_ERRORS

@@ -64,6 +64,8 @@ def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
         found.append(("allocated to", (_jobs(gpu.allocated_to), "text")))
     if gpu.xid_errors:
         found.insert(0, ("Xid errors", _xids(gpu.xid_errors)))
+    if errors := _link_errors(gpu):
+        found.insert(0, ("link errors", (errors, "warn")))
     ages = dict(gpu.reading.late_readings)
     for name in _SHOWN:
         written = _written(gpu, name)
@@ -85,6 +87,18 @@ def _xids(errors: Sequence[XidError]) -> Run:
     ]
     grave = any(xid_of(error.code).kind != "none" for error in errors)
     return ", ".join(texts), "error" if grave else "warn"
+
+
+def _link_errors(gpu: Gpu) -> str:
+    """Return the errors of its links, of which most cards have none."""
+    reading = gpu.reading
+    counts = (
+        (reading.nvlink_recovery_count, "NVLink restart"),
+        (reading.nvlink_replay_count, "NVLink replay"),
+        (reading.nvlink_crc_count, "NVLink CRC error"),
+        (reading.pcie_replay_count, "PCIe replay"),
+    )
+    return ", ".join([units.plural(count, what) for count, what in counts if count])
 
 
 def _jobs(numbers: Sequence[str]) -> str:
@@ -165,15 +179,6 @@ def _remapped(gpu: Gpu) -> Run | None:
     return (f"{correctable} correctable, {uncorrectable} not", "text") if known else None
 
 
-def _nvlink_errors(gpu: Gpu) -> Run | None:
-    reading = gpu.reading
-    counts = reading.nvlink_crc_count, reading.nvlink_replay_count, reading.nvlink_recovery_count
-    if counts == (None, None, None):
-        return None
-    crc, replays, recoveries = map(units.count, counts)
-    return f"{crc} CRC, {replays} replays, {recoveries} recoveries", "text"
-
-
 _MIG: Mapping[bool | None, Run] = {True: ("on", "text"), False: ("off", "text")}
 _IN_OTHER_WORDS: Mapping[str, Callable[[Gpu], Run | None]] = {
     "mig_mode": lambda gpu: _MIG.get(gpu.identity.mig_mode),
@@ -184,7 +189,6 @@ _IN_OTHER_WORDS: Mapping[str, Callable[[Gpu], Run | None]] = {
     "throttle_durations": _durations,
     "pcie_generation": _link,
     "remapped_rows_correctable": _remapped,
-    "nvlink_crc_count": _nvlink_errors,
 }
 """Readings that are more than a number in the form of its unit, or several fields in one line."""
 
