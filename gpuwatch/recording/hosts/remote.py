@@ -178,7 +178,7 @@ def _run(command: Sequence[str], given: int | None, output: int | None) -> tuple
             raise
         except OSError as error:
             process.kill()
-            why = f"Standard output cannot be written: {error.strerror}."
+            why = f"The output cannot be written: {error.strerror}."
             raise SentenceError(why, _OUTPUT_CODE) from None
         return abs(process.wait()), silent
 
