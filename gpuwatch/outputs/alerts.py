@@ -122,7 +122,7 @@ def _events(event: str, episodes: Sequence[Episode], snapshot: Snapshot) -> Iter
         text = f"{where}: {event} {one.severity} {one.rule}: {says}"
         yield Event(
             event=event,
-            text=text.translate(_FOR_CHATS),
+            text=text.replace("->", "→").translate(_FOR_CHATS),
             machine=host,
             simulated=snapshot.simulated,
             at_unix_seconds=snapshot.taken_at_unix_seconds,

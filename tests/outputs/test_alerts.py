@@ -147,10 +147,10 @@ def test_a_gpu_that_is_gone_keeps_its_name() -> None:
 
 def test_the_text_is_for_chats_and_says_what_is_simulated() -> None:
     """Machine, event, severity, rule, sentence, advice; nothing in it makes a mention."""
-    says = finding(summary="PID 7 (<!channel> @everyone) waits", says="")
+    says = finding(summary="PID 7 (<!channel> @everyone) waits: n 2 -> 8", says="")
     ((_, one),) = events(alerts(0.0), [0], says, simulated=True)
     assert one.text == (
         f"{one.machine} (simulated): raised warning loader_cpu_bound: "
-        "PID 7 (‹!channel› ＠everyone) waits. Raise num_workers."
+        "PID 7 (‹!channel› ＠everyone) waits: n 2 → 8. Raise num_workers."
     )
-    assert one.finding.summary == "PID 7 (<!channel> @everyone) waits"
+    assert one.finding.summary == "PID 7 (<!channel> @everyone) waits: n 2 -> 8"
