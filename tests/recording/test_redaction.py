@@ -108,7 +108,7 @@ def test_a_redacted_recording_holds_no_secret(tmp_path: Path) -> None:
         *problems_of_processes(tmp_path / "proc"),
         *problems_of_bugs(),
     )
-    assert len(problems) == 6
+    assert len(problems) == 7
     rank = secretive(JobRank, pid=7)
     mount = NetworkMount(f"/home/{SECRET}", "nfs4", 1.0, 1.0, 0.1, 0.2, 0.0)
     taken = snapshot(
