@@ -119,7 +119,7 @@ class OverviewEntry(Struct, frozen=True, kw_only=True):
 
 
 _DECODER, _OVERVIEW_DECODER = EntryDecoder(Entry), EntryDecoder(OverviewEntry)
-E = TypeVar("E", Entry, OverviewEntry)
+E = TypeVar("E")
 
 
 def compressor() -> zstd.ZstdCompressor:
@@ -167,11 +167,11 @@ def _all_entries(path: str, decoder: EntryDecoder[E]) -> Iterator[tuple[Path, in
     if Path(path).is_file():
         with suppress(OSError), closing(FileSet(path)) as files:
             for file in files:
-                for offset, entry in _entries(file, decoder):
+                for offset, entry in entries_in(file, decoder):
                     yield Path(file.name), offset, entry
 
 
-def _entries(file: BinaryIO, decoder: EntryDecoder[E]) -> Iterator[tuple[int, E]]:
+def entries_in(file: BinaryIO, decoder: EntryDecoder[E]) -> Iterator[tuple[int, E]]:
     descriptor, at = file.fileno(), 0
     if os.pread(descriptor, len(ENTRY), 0) != ENTRY:
         return
