@@ -181,12 +181,13 @@ class Servers(ExitStack):
         return address
 
 
-def queries(*, recorded: bool = True) -> list[str]:
-    """All queries of the dashboard, for all that can be selected; those of recording rules only if
-    they are ``recorded``."""
+def queries(*, recorded: bool = True, node: str = ".*") -> list[str]:
+    """All queries of the dashboard, for all machines that can be selected; those of recording rules
+    only if they are ``recorded``."""
     text = (FILES / "dashboard.json").read_text()
-    for name in ("$__rate_interval", "$__range", "$instance", "$node", "$gpu"):
-        text = text.replace(name, "1m" if name.startswith("$__") else ".*")
+    for name in ("$__rate_interval", "$__range", "$instance", "$gpu"):
+        text = text.replace(name, {"$__rate_interval": "1m", "$__range": "1h"}.get(name, ".*"))
+    text = text.replace("$node", node)
     board = json.loads(text)
     assert board["schemaVersion"] >= 39
     panels = [one for panel in board["panels"] for one in (panel, *panel.get("panels", ()))]
@@ -246,8 +247,8 @@ def test_no_query_of_the_fleet_is_a_line_for_each_gpu() -> None:
 
 
 def quick_rules(folder: Path) -> str:
-    """The rules that are shipped, evaluated every second and without waiting."""
-    text = re.sub(r"(?m)^ *(for|interval): .*\n", "", (FILES / "alerts.yml").read_text())
+    """The rules that are shipped, all evaluated every second."""
+    text = re.sub(r"(?m)^ *interval: .*\n", "", (FILES / "alerts.yml").read_text())
     (folder / "rules.yml").write_text(text)
     return str(folder / "rules.yml")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ NAMED_MOST = 4
 """Causes, and batch jobs, that a sentence names."""
 ROWS_SHOWN = 50
 PARAGRAPHS_SHOWN = 20
+TEXT_MOST = 120
+"""Characters of a name, or of a change."""
 MAIL = "For a mail or a ticket"
 
 # --- the ranking ------------------------------------------------------------------------------
@@ -123,7 +125,7 @@ class _Facts(Struct):
 class _Job(Struct):
     pid: int
     started_at_unix_seconds: float | None = None
-    facts: _Facts = field(default_factory=_Facts)  # type: ignore[assignment]
+    facts: _Facts = msgspec.field(default_factory=_Facts)
     gpus: list[GpuKey] = []
     gpu_held_seconds: Seconds = 0.0
     gpu_busy_seconds: Seconds | None = None
@@ -154,11 +156,11 @@ _DECODER = Decoder(_Minute)
 
 
 def _minutes_of(path: Path) -> Iterator[_Minute | Entry]:
-    """Yield the minutes of one file, without those that ``--rotate`` put aside. Raises ``LogError``
-    for what is no recording."""
+    """Yield the minutes of one file, without those that ``--rotate`` put aside; their texts are as
+    they were written. Raises ``LogError`` for what is no recording."""
     read = False
     with path.open("rb", buffering=0) as file:
-        for _, minute in entries_in(file, _DECODER):
+        for _, minute in entries_in(file, _DECODER, as_written=True):
             read = True
             yield minute
     if read:
@@ -181,24 +183,37 @@ def _minutes_of(path: Path) -> Iterator[_Minute | Entry]:
         yield Entry(run=run, part=statistics.take_part(last=True), ledger=engine.ledger.page(since))
 
 
+def _text(text: str | None) -> str:
+    return clean(text, TEXT_MOST) if text else ""
+
+
+def _owner(facts: Any) -> Owner:
+    return Owner(_text(facts.user), _text(facts.slurm_job))
+
+
 def _given(part: Any) -> Sequence[Given]:
     """Return who had the GPUs in a minute; that of an older gpuwatch says it by its jobs."""
     if part.given is not None:
+        for one in part.given:
+            one.user, one.slurm_job = _owner(one)
         return tuple(part.given)
-    return [
-        Given(
-            user=job.facts.user or "",
-            slurm_job=job.facts.slurm_job or "",
-            gpu=gpu,
-            seconds=job.gpu_held_seconds / len(job.gpus),
-            watched_seconds=0.0
-            if job.gpu_busy_seconds is None
-            else job.gpu_held_seconds / len(job.gpus),
-            busy_seconds=(job.gpu_busy_seconds or 0.0) / len(job.gpus),
-        )
-        for job in part.jobs
-        for gpu in job.gpus
-    ]
+    found = []
+    for job in part.jobs:
+        user, slurm_job = _owner(job.facts)
+        held = job.gpu_held_seconds / max(1, len(job.gpus))
+        busy = None if job.gpu_busy_seconds is None else job.gpu_busy_seconds / len(job.gpus)
+        found += [
+            Given(
+                user=user,
+                slurm_job=slurm_job,
+                gpu=gpu,
+                seconds=held,
+                watched_seconds=0.0 if busy is None else held,
+                busy_seconds=busy or 0.0,
+            )
+            for gpu in job.gpus
+        ]
+    return found
 
 
 class _Times:
@@ -291,21 +306,18 @@ class Ranker:
         share = min(1.0, inside / (end - begin)) if end > begin else float(inside >= 0.0)
         if share <= 0.0:
             return
-        machine = part.machine or ""
+        machine = _text(part.machine)
         self._first, self._last = min(self._first, begin), max(self._last, end)
         self._simulated = self._simulated or part.simulated
         charges = self._charges[machine]
-        facts = {
-            one.key: Owner(one.facts.user or "", one.facts.slurm_job or "") for one in part.jobs
-        }
-        charges.note_jobs(facts)
+        charges.note_jobs({one.key: _owner(one.facts) for one in part.jobs})
         given = [
             one for one in _given(part) if self._times.is_new((one.gpu, one.owner), begin, end)
         ]
         charges.add_given(given, share)
         gpus = {one.key: len(one.gpus) for one in part.jobs}
         for episode, seconds in lost:
-            key = episode.key
+            key = episode.key._replace(rule=_text(episode.rule))
             if seconds > 0.0 and self._times.is_new((machine, key), begin, end):
                 count = gpus.get(key.job, len(episode.gpus)) if key.job else len(episode.gpus)
                 charges.add_lost(key, share * seconds)
@@ -366,7 +378,7 @@ def _note_cure(
 ) -> None:
     """Note what the cure of an episode is worth: ``seconds`` were lost to it in a time of so many
     ``gpu_seconds`` of its job, a ``share`` of which is charged."""
-    rule, gain = known(episode.rule), episode.gain
+    rule, gain = known(_text(episode.rule)), episode.gain
     if gain is not None and gain.factor is not None and gain.factor >= 1.0:
         cure.lost += share * seconds
         cure.most += share * gpu_seconds * (1.0 - 1.0 / gain.factor)
@@ -378,7 +390,7 @@ def _note_cure(
         cure.cost = share * seconds
         best = [one for one in episode.advice if one.setting and one.wanted]
         fixed: Sequence[Advice] = rule.cure
-        cure.change = best[0].change if best else fixed[0].change if fixed else None
+        cure.change = _text(best[0].change if best else fixed[0].change if fixed else None) or None
 
 
 def _keys(row: _Charged, by: str) -> Iterable[Any]:
@@ -520,11 +532,10 @@ def _columns(ranking: Ranking) -> list[Column[Ranked]]:
         whole = lost_to_all if by == "cause" else row.given_gpu_seconds
         return share_percent(row.lost_gpu_seconds, whole)
 
-    named: list[Column[Ranked]] = {
-        "user": [Column[Ranked]("USER", who, "text")],
-        "job": [Column("SLURM JOB", _job_name, "text"), Column("USER", who, "text")],
-        "cause": [Column("CAUSE", lambda row: words.cause(row.rule or ""), "text")],
-    }[by]
+    cause = Column[Ranked]("CAUSE", lambda row: words.cause(row.rule or ""), "text")
+    user = Column[Ranked]("USER", who, "text")
+    job = Column[Ranked]("SLURM JOB", _job_name, "text")
+    named = {"user": [user], "job": [job, user], "cause": [cause]}[by]
     figures: list[Column[Ranked]] = [
         Column("GIVEN H", lambda row: hours(row.given_gpu_seconds), page="Given, GPU-hours"),
         Column("BUSY", lambda row: units.percent(row.busy_percent), rank=3),
