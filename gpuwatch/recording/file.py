@@ -474,7 +474,9 @@ _BLANK_LINES_MAX = 1000
 _RECORDING = re.compile(r"""[ \t\ufeff\x00]*\{(?!\s*$|\s*"(?!kind"|schema"))""")
 """First line of a recording; other programs write objects that begin with other keys, or with
 nothing else."""
-_RESULT = re.compile(r'\s*\{\s*"kind"\s*:\s*"(comparison|diagnosis|reports?|tune(?:_memory)?)"')
+_RESULT = re.compile(
+    r'\s*\{\s*"kind"\s*:\s*"(comparison|diagnosis|ranking|reports?|tune(?:_memory)?)"'
+)
 """First lines of what a command prints with --json."""
 
 

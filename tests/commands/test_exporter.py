@@ -157,6 +157,22 @@ def test_the_scrape_configurations_of_the_docs_are_taken_by_prometheus(tmp_path:
     assert all([*collector[kind]] == names for kind, names in pipeline.items())
 
 
+def test_the_configurations_for_a_fleet_are_taken_by_prometheus(tmp_path: Path) -> None:
+    """Nodes that Slurm lists, pods, and what goes on to another engine."""
+    yaml = pytest.importorskip("yaml")
+    text = (ROOT / "docs/fleet.md").read_text()
+    given = [yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    assert {name for one in given for name in one} >= {"scrape_configs", "remote_write"}
+    for number, one in enumerate(given):
+        rules = [str(FILES / "alerts.yml")] if "rule_files" in one else []
+        file = tmp_path / f"{number}.yml"
+        written = json.dumps({**one, "rule_files": rules})
+        # Debian's Prometheus does not know Kubernetes.
+        discovery = '"kubernetes_sd_configs": [{"role": "pod"}]'
+        file.write_text(written.replace(discovery, '"static_configs": []'))
+        promtool("check", "config", str(file))
+
+
 class Servers(ExitStack):
     """Real servers in ``folder`` until the end, and two machines to scrape: one is starved, the
     other has lost a GPU."""

@@ -7,7 +7,7 @@ had it once. What a job had in the end is served until it has been scraped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.diagnosis.ledger import EpisodeKey, Ledger
@@ -42,19 +42,17 @@ class JobCharges:
         self.left_out = 0
         """Owners that have no series, because there are too many."""
 
-    def push(self, snapshot: Snapshot, given: Sequence[Given], ledger: Ledger) -> None:
-        """Take a snapshot, the time that was given since the one before, and the ledger."""
+    def push(self, snapshot: Snapshot, given: Sequence[Given], ledger: Ledger | None) -> None:
+        """Take a snapshot, the time that was given since the one before, and the ledger, if
+        anything was found or lost since then."""
         self._now = snapshot.monotonic_seconds
         owners = {job.key: owner_of(job) for job in snapshot.jobs}
         self._charges.note_jobs(owners)
         self._charges.add_given(given)
-        lost = ledger.lost_by_finding()
-        for key, seconds in lost.items():
-            more = seconds - self._lost.get(key, 0.0)
-            if more > 0.0:
-                self._charges.add_lost(key, more)
-        self._lost = {**lost}
-        self._charges.forget_jobs([*owners, *[key.job for key in lost if key.job is not None]])
+        if ledger is not None:
+            self._add_lost(ledger.lost_by_finding())
+            jobs = [key.job for key in self._lost if key.job is not None]
+            self._charges.forget_jobs([*owners, *jobs])
         there = {NOBODY, *owners.values(), *[one.owner for one in given]}
         for owner in self._charges.accounts:
             if owner in there:
@@ -64,6 +62,13 @@ class JobCharges:
         surplus = len(self._charges.accounts) - OWNERS_MOST
         for owner in list(self._over)[: max(0, surplus)]:
             self._forget(owner)
+
+    def _add_lost(self, lost: Mapping[EpisodeKey, float]) -> None:
+        for key, seconds in lost.items():
+            more = seconds - self._lost.get(key, 0.0)
+            if more > 0.0:
+                self._charges.add_lost(key, more)
+        self._lost = {**lost}
 
     def add_to(self, add: Callable[..., None], scraper: str, clean: Callable[[str], str]) -> None:
         """Add the samples that ``scraper`` (an address) is served."""

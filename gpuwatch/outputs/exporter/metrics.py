@@ -106,12 +106,14 @@ class Metrics:
         with self._lock:
             if self._kernel_log is not None:
                 self._kernel_log.read()
-            if self._seen is None or diagnosis is not self._seen[1]:
+            is_new = self._seen is None or diagnosis is not self._seen[1]
+            if is_new:
                 self._lost = {**dict.fromkeys(_RULES, 0.0), **ledger.lost_by_rule()}
             self._seen = snapshot, diagnosis
             self._windows.push(snapshot.monotonic_seconds, busy)
             self._totals.push(snapshot, diagnosis, ledger)
-            self._charges.push(snapshot, self._totals.take_given(), ledger)
+            given = self._totals.take_given()
+            self._charges.push(snapshot, given, ledger if is_new else None)
 
     def page(
         self, scraper: str, window_seconds: float | None = None, accept: str = ""

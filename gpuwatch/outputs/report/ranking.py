@@ -92,7 +92,7 @@ class Ranked(Part, frozen=True):
     slurm_jobs: tuple[str, ...] = ()
     """Numbers of the batch jobs."""
     says: str | None = None
-    """A paragraph for a mail or a ticket, in a ranking by user."""
+    """A paragraph for a mail or a ticket to the user, in a ranking by user."""
 
 
 class Ranking(Part, frozen=True, kw_only=True):
@@ -352,7 +352,10 @@ class Ranker:
         )
         if by != "user":
             return made
-        told = [msgspec.structs.replace(row, says=paragraph(row, made)) for row in made.rows]
+        told = [
+            msgspec.structs.replace(row, says=paragraph(row, made)) if row.user else row
+            for row in made.rows
+        ]
         return msgspec.structs.replace(made, rows=tuple(told))
 
     def _accounts(self) -> Iterator[_Charged]:
@@ -467,7 +470,10 @@ def hours(seconds: float | None) -> str:
 
 
 def who(row: Ranked) -> str:
-    return clean(row.user, 60) if row.user else "user unknown"
+    """Return the user; ``nobody`` for what was lost of GPUs that nobody is known to have."""
+    if row.user:
+        return clean(row.user, 60)
+    return "user unknown" if row.given_gpu_seconds >= 1.0 else "nobody"
 
 
 def period(ranking: Ranking) -> str:
@@ -485,10 +491,11 @@ def paragraph(row: Ranked, ranking: Ranking) -> str:
         left = len(row.slurm_jobs) - len(named)
         named += [f"{left} more"] if left > 0 else []
         jobs = f" (Slurm job{'' if len(row.slurm_jobs) == 1 else 's'} {units.listed(named)})"
-    whose = f"the jobs of {clean(row.user, 60)}" if row.user else "jobs whose user is not known"
     busy = "" if row.busy_percent is None else f", busy {row.busy_percent:.0f}% of the time"
     given = units.gpu_time(row.given_gpu_seconds)
-    says = [f"GPU time, {period(ranking)}: {given} were given to {whose}{jobs}{busy}."]
+    says = [
+        f"GPU time, {period(ranking)}: {given} were given to the jobs of {who(row)}{jobs}{busy}."
+    ]
     if row.lost_gpu_seconds < 1.0:
         return f"{says[0]} No time was lost to a cause that gpuwatch knows."
     share = share_percent(row.lost_gpu_seconds, row.given_gpu_seconds)
