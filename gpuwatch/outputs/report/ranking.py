@@ -200,8 +200,9 @@ def _given(part: Any) -> Sequence[Given]:
     found = []
     for job in part.jobs:
         user, slurm_job = _owner(job.facts)
-        held = job.gpu_held_seconds / max(1, len(job.gpus))
-        busy = None if job.gpu_busy_seconds is None else job.gpu_busy_seconds / len(job.gpus)
+        count = max(1, len(job.gpus))
+        held = job.gpu_held_seconds / count
+        busy = None if job.gpu_busy_seconds is None else job.gpu_busy_seconds / count
         found += [
             Given(
                 user=user,
