@@ -266,8 +266,8 @@ class Ledger:
         for pause in page.pauses:
             self._note_pause(pause)
         if isinstance(other, Ledger):
-            for whose, seconds in other._left_out.items():
-                self._left_out[whose] += seconds
+            for rule, seconds in other._left_out.items():
+                self._left_out[rule] += seconds
         self._keep_bounds()
 
     # -- what it says -----------------------------------------------------------------------------
@@ -293,18 +293,6 @@ class Ledger:
         """Return the newest episode of each finding that holds or held in the last minutes."""
         turned = [(self._episodes.get(key), at) for key, at in tuple(self._turned.items())]
         return tuple([Standing(row[-1], self._watched - at) for row, at in turned if row])
-
-    def lost_gpu_seconds(self, *, rule: str | None = None, job: ProcessKey | None = None) -> float:
-        """Return the GPU time lost to all findings, or to those of one rule or one job."""
-        known = [(one.rule, one.job, one.cost_gpu_seconds or 0.0) for one in self.episodes()]
-        known += [(key.rule, key.job, seconds) for key, seconds in self._left_out.items()]
-        return sum(
-            [
-                seconds
-                for name, whose, seconds in known
-                if rule in (None, name) and job in (None, whose)
-            ]
-        )
 
     def lost_by_rule(self) -> Mapping[str, float]:
         """Return the GPU time lost to each rule's findings so far; none of it ever falls."""

@@ -170,6 +170,12 @@ def hours(seconds: float | None) -> str:
     return f"{seconds / 3600:,.0f}h"
 
 
+def lost(seconds: float | None) -> str:
+    """Return GPU time that was idle or lost, for a table: 273.6 s are ``4m34``, as they are 274
+    GPU-seconds in a sentence (``units.gpu_time``)."""
+    return hours(None if seconds is None else round(seconds))
+
+
 def amount(value: float | None) -> str:
     """Return an amount of seconds: ``4.2``, ``12,345``."""
     if value is None:
