@@ -28,6 +28,7 @@ from gpuwatch.commands.printing import (
     shown,
     write_file,
 )
+from gpuwatch.commands.ranking import Ranks, rank_options, read_ranking
 from gpuwatch.commands.reading import (
     Cut,
     LogFacts,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from gpuwatch.outputs.report.document import Document
     from gpuwatch.outputs.report.model import Report
+    from gpuwatch.outputs.report.ranking import Ranking
     from gpuwatch.outputs.report.store import Kept, ReportStore
     from gpuwatch.sources.logs.source import LogOptions
 
@@ -93,6 +95,7 @@ def _form_options(what: str) -> Decorator:
 @cut_options("Of a recording:")
 @log_options()
 @option_rediagnose()
+@rank_options()
 @option_price()
 @csv_options()
 @_form_options("the report")
@@ -102,6 +105,7 @@ def report_command(
     cut: Cut,
     facts: LogFacts,
     rediagnose: bool,
+    ranks: Ranks,
     price: float | None,
     csv: CsvFiles,
     form: Form,
@@ -118,12 +122,23 @@ def report_command(
     start of the recording. Recordings of several hosts, made at the same time, are one report: a
     job that ran on several of them is one job, diagnosed as a whole.
 
+    With --by it is a ranking by the GPU time that was lost, of all recordings that are named and
+    those in folders that are named: gpuwatch report /shared/gpuwatch --since 7d --by user. It names
+    no command lines; what two recordings say of the same GPU and time counts once.
+
     With --csv, --csv-processes or --csv-host the readings of FILE are written for pandas and
     spreadsheets instead. OUT may be - for standard output, and is gzip if it ends in .gz. Times are
     in UTC; units are in the column names; missing readings are empty. Text that a spreadsheet would
     take for a formula starts with an apostrophe.
     """
     form.check(*references)
+    if ranks.check_asked(references):
+        if csv != CsvFiles(None, None, None) or cut != Cut() or rediagnose or as_list:
+            raise click.UsageError(
+                "--by goes with --since, --price, --html and --json, and with no other option."
+            )
+        _write_ranking(read_ranking(references, ranks, price), form)
+        return 0
     if csv != CsvFiles(None, None, None):
         if len(references) != 1 or not is_recording(references[0]):
             raise click.UsageError("Name one recording or log to write as CSV.")
@@ -213,6 +228,12 @@ def compare_command(
     for outcome in outcomes:
         complain(f"{outcome.condition}: {outcome.says}")
     return EXIT_HOLDS if failed else EXIT_UNKNOWN if undecided else 0
+
+
+def _write_ranking(made: Ranking, form: Form) -> None:
+    from gpuwatch.outputs.report.ranking import ranking_document, ranking_json
+
+    form.write(lambda name: ranking_document(made, name), lambda: ranking_json(made))
 
 
 def _write(report: Report, form: Form) -> None:
