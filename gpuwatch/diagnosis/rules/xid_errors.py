@@ -33,16 +33,9 @@ Sources
 """
 
 from gpuwatch.core.xids import xid_of
-from gpuwatch.diagnosis.rule import Advice, Clear, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.cards import (
-    WAITING,
-    XIDS_UNREAD,
-    present,
-    recent_xids,
-    xid_evidence,
-    xid_words,
-)
-from gpuwatch.diagnosis.rules.shared.words import keys
+from gpuwatch.diagnosis.rule import Advice, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import cards
+from gpuwatch.diagnosis.rules.shared.words import clear_if, keys, unknown_if
 from gpuwatch.diagnosis.sentence import GPUS
 
 # There is nothing to weigh.
@@ -55,22 +48,19 @@ IDLE_PERCENT = 1.0
 
 
 def check(window: Window) -> Verdict:
-    known = [gpu for gpu in present(window) if gpu.xid_errors is not None]
-    if not known:
-        return Unknown(XIDS_UNREAD)
-    found = [gpu for gpu in known if recent_xids(window, gpu, KINDS)]
-    if not found:
-        return Clear("the driver has reported no error", at_once=True)
-    errors = [error for gpu in found for error in recent_xids(window, gpu, KINDS)]
-    grave = any(xid_of(error.code).kind != "none" for error in errors)
-    cures = dict.fromkeys([xid_of(error.code).cure for error in errors])
-    idle = all((gpu.busy_percent or 0.0) < IDLE_PERCENT for gpu in found)
+    known = [gpu for gpu in cards.present(window) if gpu.xid_errors is not None]
+    unknown_if(not known, *cards.XIDS_UNREAD)
+    errors = [(gpu, one) for gpu in known for one in cards.recent_xids(window, gpu, KINDS)]
+    clear_if(not errors, "the driver has reported no error", at_once=True)
+    kinds = [xid_of(error.code) for _, error in errors]
+    gpus = list({gpu.uuid: gpu for gpu, _ in errors}.values())
+    grave = any(one.kind != "none" for one in kinds)
+    idle = all((gpu.busy_percent or 0.0) < IDLE_PERCENT for gpu in gpus)
     return Firing(
         severity=None if grave else "info",
-        summary=f"The driver reported {xid_words(errors)} on {GPUS}",
-        evidence=[xid_evidence(window, gpu, error) for gpu in found
-                  for error in recent_xids(window, gpu, KINDS)],
-        advice=[Advice(cure) for cure in cures],
-        gpus=keys(found),
-        explains=WAITING | {"collective_wait"} if grave and idle else frozenset(),
-    )  # fmt: skip
+        summary=f"The driver reported {cards.xid_words([error for _, error in errors])} on {GPUS}",
+        evidence=[cards.xid_evidence(window, gpu, error) for gpu, error in errors],
+        advice=[Advice(cure) for cure in dict.fromkeys([one.cure for one in kinds])],
+        gpus=keys(gpus),
+        explains=cards.WAITING | {"collective_wait"} if grave and idle else frozenset(),
+    )

@@ -467,7 +467,7 @@ def _find(window: Window, *, by_report: bool) -> Underfed | Clear:
         return by_turns
     share = max(0.0, *[share for _, share in idle])
     outside = "outside its pauses " if pauses.pause_share(window) > 0.0 else ""
-    return Clear(f"{outside}the job's GPUs idle only {share:.0%} of the time")
+    return Clear(f"{outside}the job's GPUs idle {words.only(100.0 * share)} of the time")
 
 
 _by_gpus = words.once(partial(_find, by_report=False))

@@ -201,7 +201,7 @@ def synchronising(percent: float = 60.0, busy: float = 62.0, **facts: Any) -> Wi
 SYNCS = Cases("sync_every_step", {
     "the user's line": (
         synchronising(),
-        {"summary": LINE, "advice.0.action": LINE, "explains": {"python_bound"}},
+        {"summary": LINE, "explains": {"python_bound"}},
     ),
 }, {
     "Python waits for a GPU that is fed": synchronising(95.0, busy=98.0),
@@ -250,7 +250,7 @@ AT_WORK: dict[str, Any] = {
 COMPILED = Cases("recompiles", {
     "a batch of another length, again and again": (
         pausing(*SAVES, seconds=7.0, wrote_bytes=1e5, compiled=True, main_thread_percent=60.0),
-        {"summary": "every 45 s, for up to 7 s, while compilers ran: the job compiles again",
+        {"summary": "every 45 s, for up to 7 s, while compilers ran: the job recompiles",
          "severity": "info", "advice.0.action": "TORCH_LOGS=recompiles"},
     ),
     "beyond 10% of the time it is a warning": (
@@ -282,7 +282,7 @@ VALIDATED = Cases("validation_pauses", {
     ),
     "workers that end and begin show an epoch": (
         pausing(*RARE, seconds=6.0, wrote_bytes=1e5, workers_changed=True),
-        {"summary": "ends of epochs, at which the workers restart", "missing": ()},
+        {"summary": "the ends of epochs, where the workers are restarted", "missing": ()},
     ),
     "half of the GPU is used meanwhile, half of it is lost": (
         pausing(*RARE, seconds=20.0, wrote_bytes=0.0, busy_percent=50.0),
@@ -390,7 +390,7 @@ STOPPED = Cases("job_stopped", {
     ),
     "all its ranks": (
         ranks(*[w.rank(n, **STOP) for n in range(3)]),
-        {"summary": "The job is stopped: all its 3 ranks are", "gpus": (),
+        {"summary": "All 3 ranks of the job are stopped", "gpus": (),
          "advice.0.action": "kill -CONT 4242 4243 4244 "},
     ),
     "one rank of several, with its GPU": (
