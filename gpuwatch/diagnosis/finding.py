@@ -204,7 +204,7 @@ class Finding:
             (one.change for one in self.advice if one.gain == self.gain and one.wanted), None
         )
         if change is None:
-            return f"a fix would make it {self.gain.says}"
+            return f"a fix would make the job {self.gain.says}"
         return f"{change}: {self.gain.says}"
 
     @property

@@ -6,7 +6,7 @@ then on it takes a longer absence to withdraw it. What is dangerous is raised at
 
 import re
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from gpuwatch.diagnosis import gain as gains
@@ -190,7 +190,13 @@ STEADY_LEAST = 1.0
 
 def steadied(now: Sequence[Advice], before: Sequence[Advice]) -> tuple[Advice, ...]:
     """Return what is advised now; of what was advised ``before`` and has hardly moved, that."""
-    return tuple([next((old for old in before if _is_about(new, old)), new) for new in now])
+    return tuple([_kept(new, before) for new in now])
+
+
+def _kept(new: Advice, before: Sequence[Advice]) -> Advice:
+    old = next((one for one in before if _is_about(new, one)), None)
+    # The reason may name what is read now, as the evidence does.
+    return new if old is None else replace(old, why=new.why)
 
 
 def _is_about(new: Advice, old: Advice) -> bool:

@@ -178,7 +178,7 @@ def how_it_swings(swings: Sequence[float | None]) -> str:
 def how_paused(pauses: Sequence[Pause], lost: float) -> str:
     """``every 2 min, for up to 6 s (5% of the time)``."""
     every = rhythm(pauses)
-    often = "once" if len(pauses) == 1 else f"{len(pauses)} times"
+    often = {1: "once", 2: "twice"}.get(len(pauses), f"{len(pauses)} times")
     times = often if every is None else f"every {lasting(every)}"
     longest = lasting(max([pause.seconds for pause in pauses], default=0.0))
     up_to = "" if len(pauses) == 1 else "up to "

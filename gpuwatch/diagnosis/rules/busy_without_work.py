@@ -22,19 +22,19 @@ What to do
 
 Thresholds
     busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that logs or
-    saves now and then some points less. All GPUs of the job, since otherwise the busy ones wait
-    for the idle ones.
+    saves now and then some points less. On all GPUs of the job: otherwise the busy ones wait for
+    the idle ones.
 
-    SM activity below 50% while busy: DCGM calls that likely ineffective. Power must be below 60% of
-    its limit too: few active multiprocessors do not draw more; from 50% on the activity must be
-    lower in proportion, down to none at 60%. The lost share is counted from 80%,
-    which DCGM calls necessary for effective use (without SM activity, from 60% of the power limit).
+    SM activity below 50% while busy, which DCGM calls likely ineffective, and power below 60% of
+    its limit: few active multiprocessors do not draw more. From 50% on the activity must be lower
+    in proportion. The lost share is counted from 80%, which DCGM calls necessary for effective use
+    (without SM activity, from 60% of the power limit).
 
-    Where SM activity does not exist: power below 35% of the limit, since work bound by memory
-    bandwidth can stay near 40%; below 40% where the memory controller works 10% of the time or
-    less, which rules that out. From 40% of the time on power is no evidence. Below 28% of the limit
-    nothing works hard, whatever the activities say: a waiting warp counts as active. DRAM
-    activity of 50% or more is work bound by bandwidth (DCGM: some 80% is the most that is reached).
+    Without SM activity: power below 35% of the limit, since work bound by memory bandwidth can stay
+    near 40%; below 40% where the memory controller works 10% of the time or less; with a controller
+    that works 40% of the time power is no evidence. Below 28% nothing works hard, whatever the
+    activities say: a waiting warp counts as active. DRAM activity of 50% or more is work bound by
+    bandwidth (DCGM: some 80% is the most that is reached).
 
     power 1.6 times as high at this job's plateau (95th percentile since watched), and 1.3 times as
     high for a quarter of the time: it waits. For 45 s: most evaluations are over by then; for 90 s
@@ -43,8 +43,7 @@ Thresholds
 
 Sources
     NVML: utilization.gpu is the "percent of time over the past sample period during which one or
-    more kernels was executing"; DCGM's guidance on SM activity (0.8 or more for effective use,
-    below 0.5 likely ineffective) and on memory bandwidth (a peak of about 0.8).
+    more kernels was executing". DCGM's guidance on SM activity and on memory bandwidth.
 """
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
@@ -152,12 +151,13 @@ def _summary(gpus: list[GpuFacts], waiting: bool) -> str:
 
 
 def _evidence(gpu: GpuFacts) -> list[Evidence]:
-    name, power = words.named([gpu]), cards.power_when_busy(gpu)
+    name, power, waits = words.named([gpu]), cards.power_when_busy(gpu), cards.waits_now(gpu)
     best = None if power is None else cards.FORMER_PLATEAU * power
     return [
         *cards.effort_evidence(gpu),
         Evidence(f"{name} power of this job at its best", gpu.power_plateau_watts, "W", best,
-                 supports=cards.waits_now(gpu)),
+                 "it has worked harder" if waits else "it has not worked harder before",
+                 supports=waits),
         Evidence(f"{name} DRAM activity", gpu.dram_active_percent, "%", cards.BANDWIDTH_PERCENT,
                  "below this it is not bound by memory bandwidth"),
     ]  # fmt: skip

@@ -1,68 +1,62 @@
 """The ranks of a job wait for one of them, or for each other, inside a collective.
 
 What it checks
-    Whether most GPUs of one job are busy all the time at less power than this job draws when it
-    works, while another idles part of that time. That one is named, with what its process is doing:
-    look at it, not at those that wait. Or whether all of them, again and again, are busy at less
-    than half the power they draw at work and do equal work, or idle in turns while their power
-    rises and falls together: then a different rank is late at each step, or the network is slow.
-    Or whether they are busy all the time and do less the more the machine sends over its network:
-    then they wait for that exchange.
+    Whether most GPUs of a job are busy all the time at less power than this job draws at work while
+    another idles part of that time. That one is late: it is named, with what its process does. Or
+    whether all of them, again and again, are busy at less than half their working power and do
+    equal work, or idle in turns while their power rises and falls together: a different rank is
+    late at each step, or the network is slow. Or whether all are busy all the time and do less the
+    more the machine sends over its network: they wait for that exchange.
 
     Where no process is known, GPUs of one model whose memory in use is alike, or whose load rises
     and falls together, are taken for one job.
 
 Why it matters
-    Kernels of NCCL spin while they wait, so the waiting GPUs show 99% and look perfect. The time is
+    NCCL's kernels spin while they wait, so the waiting GPUs show 99% and look perfect. The time is
     lost on all of them at once.
 
 Evidence needed
-    The busy share of two GPUs of one job, and power to see that the busy ones do no work. The late
-    rank's CPU, disk and write readings, or its own report (gpuwatch.torch); a main thread at a full
-    core is no sign of work: it spins for its GPU, too. NCCL 2.28.7 or later is asked who launched
-    the fewest collectives, also on other machines (RAS; not with NCCL_RAS_ENABLE=0). For the
-    network what the machine sends, and the activity (GPM, Hopper and later) or the memory
-    controller of the GPUs: power is a mean of a second, and kernels that wait draw up to half of
-    what work draws.
+    The busy share and the power of two GPUs of one job. For the late rank its CPU, disk and write
+    readings, or its own report (gpuwatch.torch); a main thread at a full core is no sign of work:
+    it also spins for its GPU. NCCL 2.28.7 or later is asked who launched the fewest collectives,
+    also on other machines (RAS; not with NCCL_RAS_ENABLE=0). For the network what the machine
+    sends, and the activity (GPM, Hopper and later) or the memory controller of the GPUs: power is a
+    mean over a second, and kernels that wait draw up to half of what work draws.
 
 When it is wrong
-    Where the GPUs of one job do different things by design (one evaluates, replicas of a server):
-    then the busy ones do more work, and the rule does not fire. A rank elsewhere shows only by
-    NCCL's count. Without processes, separate jobs of small kernels beside one that has finished
-    look the same, unless their load moves together: then both readings are named.
+    Where the GPUs of one job do different things by design (one evaluates, replicas of a server),
+    the busy ones do more work, and the rule does not fire. A rank elsewhere shows only by NCCL's
+    count. Without processes, separate jobs of small kernels beside one that has finished look the
+    same unless their load moves together: then both readings are named.
 
 What to do
-    That depends on what the late rank is doing: asynchronous, sharded or rarer checkpoints; more
+    That depends on what the late rank does: asynchronous, sharded or rarer checkpoints; more
     workers or cheaper samples on that rank; evaluation and logging off rank 0, or spread over all
     ranks. Where a different one is late each time: batches that cost the same. Where the network is
     slow: a faster one, fewer or smaller exchanges.
 
 Thresholds
-    waiting GPUs busy 85% of the time: see busy_without_work. The late one 8 points less: ranks in
-    step differ by one to three points, and a rank that saves for four seconds of a minute by seven.
-    No more late ranks than waiting ones. 15 points where nothing shows what that rank is doing. The
-    waiting ones may have done real work in at most 60% of that gap: data-parallel ranks all do the
-    same work. Without processes 25 points, or waits of seconds: where all wait for data, one or the
-    other is a little later.
+    waiting GPUs busy 85% of the time: see busy_without_work. The late one 8 points less (ranks in
+    step differ by one to three; one that saves for four seconds of a minute by seven), 15 where
+    nothing shows what it does, 25 (or waits of seconds) where no process is known. No more late
+    ranks than waiting ones, which may have done real work in at most 60% of that gap.
 
-    busy at less than half the power at work: collectives that wait draw 0.2 to 0.45 of it. Of ranks
-    that wait for each other, 5% of the time on each of them and 10% on average, in 3 stretches,
-    with mean powers no more than 15% apart (85% of the highest); or a correlation of 0.3 of their
-    power, and as much of the opposite of their utilisation.
+    busy at less than half the working power: collectives that wait draw 0.2 to 0.45 of it. Of ranks
+    that wait for each other, 5% of the time on each and 10% on average, in 3 stretches, with mean
+    powers within 15% (85% of the highest); or a correlation of 0.3 of their power, and as much of
+    the opposite of their utilisation.
 
-    For the network 10 MB/s sent (logs and monitors send less), a correlation of -0.2 of their power
-    with it over three minutes (chance stays within 0.15), and 15% of the time lost: an exchange
-    that work hides costs nothing, and one that shows a little is common. That share is how far
-    their activity is below what it would be with nothing sent, or how far the memory controller is
-    below its level at work, where some samples show it below 15% of that.
+    network: 10 MB/s sent (logs and monitors send less), a correlation of -0.2 of their power with
+    it over three minutes (chance stays within 0.15), and 15% of the time lost, since an exchange
+    that shows a little is common: how far their activity is below that with nothing sent, or the
+    memory controller below its level at work, where some samples show it below 15% of that.
 
-    What the late rank does: writes of 5 MB/s and three times the others' (logs and event files stay
-    below 1 MB/s); waiting for data 10% of the time; disk wait of 20%, workers at 75% of a core or
-    the main thread at 85%, each 15 points above the others'; run-queue wait of 10%. A problem that
-    half of the others have too does not make a rank late, nor does a CPU quota that throttles the
-    job in 20% of its periods. By NCCL's count: on average one collective behind the rank that is
-    ahead, and three times as far as any other. All are this project's choice, tried on the labelled
-    cases in tests/evaluation.
+    What the late rank does: writes of 5 MB/s and three times the others'; waiting for data 10% of
+    the time; disk wait of 20%, workers at 75% of a core or the main thread at 85%, each 15 points
+    above the others'; run-queue wait of 10%. A problem that half of the others have too does not
+    make a rank late, nor does a CPU quota that throttles the job in 20% of its periods. By NCCL's
+    count: one collective behind on average, and three times as far as any other. All are this
+    project's choice, tried on the labelled cases in tests/evaluation.
 
 Sources
     NVML's definition of utilisation (a resident kernel counts). NCCL's documentation: all ranks
@@ -78,7 +72,7 @@ from gpuwatch.diagnosis.rules.shared.words import clear_if, unknown_if
 from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
-    title="waits for another rank",
+    title="slow collectives",
     means=WAITING,
     gives_back="some",
     explains=cards.WAITING | {"memory_not_pinned", "sync_every_step", "too_many_workers"},

@@ -67,12 +67,16 @@ def check(window: Window) -> Verdict:
     pending = [card for card in known if card.waits_for_reset]
     noisy = [card for card in known if card.is_noisy]
     if broken:
-        failed = any(card.gpu.remapped_rows_failed for card in broken)
-        reset = [_RESET] if any(card.gpu.remapped_rows_pending for card in broken) else []
-        return _firing(window, broken, "error", [_DRAIN, *([_REPLACE] if failed else reset)])
+        return _firing(window, broken, "error", [_DRAIN, *_after_drain(broken)])
     if pending:
         return _firing(window, pending, "warning", [_RESET])
     return _firing(window, noisy, "info", [_WATCH]) if noisy else Clear("no new memory errors")
+
+
+def _after_drain(cards: "list[_Card]") -> list[Advice]:
+    if any(card.gpu.remapped_rows_failed for card in cards):
+        return [_REPLACE]
+    return [_RESET] if any(card.gpu.remapped_rows_pending for card in cards) else []
 
 
 class _Card:

@@ -12,30 +12,29 @@ Evidence needed
     The busy share over half a minute, the memory held, the CPU time of the job's processes.
 
 When it is wrong
-    Servers wait for requests by design, a large model takes minutes to load (while the job's GPU
-    memory fills, nothing is said), and a job between two phases will come back: what uses the
-    CPU is left alone, and the rest is only information.
+    Servers wait for requests by design, a large model takes minutes to load (while its GPU memory
+    fills, nothing is said), and a job between two phases will come back. So processes that use the
+    CPU are left alone, and the rest is only information.
 
 What to do
     Where the driver lists no process: it is in another container, or a crash left the memory. Else
-    see whose it is and where it stands (gpuwatch diagnose --stacks) before anything is ended: a
-    process that does nothing may be one that others wait for. A notebook that nobody uses: shut its
-    kernel down (deleting the variables is not enough; the allocator keeps the memory).
+    see whose it is and what it is doing (gpuwatch diagnose --stacks) before you end anything:
+    others may be waiting for it. A notebook that nobody uses: shut its kernel down (the allocator
+    keeps the memory of deleted variables).
 
 Thresholds
     mean utilisation below 1% over the window: a monitor or a display causes a few tenths. For 30 s:
     checkpoints and the ends of epochs are mostly over by then.
 
     1 GiB held by the job's processes: a CUDA context alone takes some 300 MB in PyTorch since CUDA
-    11.7 (before: up to 1 GB). 2 GiB where the processes are not known: the driver's is in it. There
-    the time lost is what the mean is of the highest: a rest can begin with empty memory.
+    11.7 (before: up to 1 GB). 2 GiB where the processes are not known: the driver's is in it.
 
     CPU below 0.3 cores, 1 MB/s read and written: processes that use more are working; waiting
     notebooks and servers use less. All but the size of a context are this project's choice.
 
 Sources
-    PyTorch's notes on its caching allocator (memory of freed tensors stays reserved until the
-    process ends or empties the cache) and its issues 107667 and 28394 (size of a CUDA context).
+    PyTorch's notes on its caching allocator, and its issues 107667 and 28394 (size of a CUDA
+    context).
 """
 
 from collections.abc import Mapping, Sequence

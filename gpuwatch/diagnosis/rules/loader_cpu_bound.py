@@ -136,7 +136,7 @@ def _evidence(
             says = "they rest when the GPU does, which suggests another cause"
         name = "workers' CPU while the GPU idles"
         phase = Evidence(name, round(idle, 1), each, says=says, supports=go_on)
-    room = f"{loaders.of_its_cores(host, job)}, {words.free(spare or 0.0)}"
+    whole = spare if spare is None or spare < 1.95 else float(int(spare))
     return [
         Evidence("loader workers' CPU", workers.cpu_percent, each, limit,
                  "the workers are at the limit of a core each"),
@@ -144,7 +144,7 @@ def _evidence(
                  says="counting their wait for cores, they are at their limit") if queues else None,
         words.measured("main thread's CPU while the GPU idles", main, "% of a core",
                        MAIN_WAITS_PERCENT, waits),
-        phase, words.measured("free cores", spare, "cores", says=room),
+        phase, Evidence("free cores", whole, "cores", says=loaders.of_its_cores(host, job)),
     ]  # fmt: skip
 
 

@@ -5,13 +5,12 @@ What it checks
     a range, from the slope plus to the slope minus twice its error.
 
 Why it matters
-    A leak of a few megabytes per step ends a run hours later, often at night. The usual causes
-    hold on to the graph: losses summed without .item(), outputs kept in a list, endless caches.
+    A leak of a few megabytes per step ends a run hours later, often at night. The usual causes keep
+    the graph alive: losses summed without .item(), outputs kept in a list, endless caches.
 
 Evidence needed
-    Memory used over 45 s of steady work, better several minutes, and ten new maxima of it: a leak
-    adds a little in each step. Growth counts from the GPU's first work on: what is gained while it
-    runs nothing is a model that is loaded. It must go on: growth that has stopped is none.
+    Memory used over 45 s of steady work, better several minutes, and ten new maxima of it. Growth
+    counts from the GPU's first work on (before, a model is loaded), and must go on.
 
 When it is wrong
     Allocators grow until they have seen the largest batch: sequences of different lengths, a first
@@ -20,25 +19,22 @@ When it is wrong
 
 What to do
     Look for tensors that outlive their step (torch.cuda.memory._record_memory_history shows who
-    allocated them); sum losses as numbers; detach what is kept. Until then: a smaller batch,
-    more frequent checkpoints, a restart in time. A server's cache that grows to its limit looks
-    the same until it gets there: set its limit, or leave it.
+    allocated them); sum losses as numbers; detach what is kept. Until then: a smaller batch, more
+    frequent checkpoints, a restart in time. A server's cache that grows to its limit looks the same
+    until it gets there: set its limit, or leave it.
 
 Thresholds
     slope 15 times its standard error after 45 s of steady work, 12 times after 90 s, 8 times after
-    150 s, 4 times after 300 s: allocators grow ever more slowly for a minute or more, and that bend
-    is a slope of five to ten errors; a leak at an even pace has twenty and more. 10 new maxima: a
-    leak rises in each step, an allocator that meets its longest sequences rises a few times. Set
-    on the labelled cases in tests/evaluation.
+    150 s, 4 times after 300 s: allocators grow ever more slowly for a minute or more, a slope of
+    five to ten errors; an even leak has twenty and more. 10 new maxima: a leak rises in each step,
+    an allocator a few times. Set on the labelled cases in tests/evaluation.
 
-    0.4% of the card and 256 MiB grown while watched, over ten minutes at most: less is noise.
-
-    busy 10% of the time: a GPU that runs next to nothing has no steps that could leave something.
+    0.4% of the card and 256 MiB grown while watched, over ten minutes at most: less is noise. Busy
+    10% of the time: a GPU that runs next to nothing has no steps that could leave something.
 
     full within 24 h, at the earliest (slope plus two errors): a warning within 4 h, an error within
     5 min, enough to save by hand; of a server a warning, since its cache may have a limit. This
-    project's choice. SageMaker's GPUMemoryIncrease fires on a jump of 5% of the memory between two
-    means; a slow leak makes none.
+    project's choice: SageMaker's GPUMemoryIncrease fires on a jump, and a slow leak makes none.
 
 Sources
     PyTorch's FAQ ("My model reports cuda runtime error(2): out of memory"). Statistics: ordinary

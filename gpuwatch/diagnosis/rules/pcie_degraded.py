@@ -19,9 +19,9 @@ When it is wrong
     external box has four lanes: while the GPU is fed that is only information.
 
 What to do
-    Reseat the card and its riser, look for PCIe errors in the kernel log, check the slot's
-    settings in the firmware. Meanwhile: fewer bytes (uint8 images, converted on the GPU), pinned
-    memory and copies that overlap with work.
+    Reseat the card and its riser, look for PCIe errors in the kernel log, check the slot's settings
+    in the firmware. Meanwhile: fewer bytes (uint8 images, converted on the GPU), pinned memory and
+    copies that overlap with work.
 
 Thresholds
     25% of the link's possible rate or less is always reported: no usual lane layout does that. 50%
@@ -33,9 +33,7 @@ Thresholds
     rate: lanes times 0.25, 0.5, 0.985, 1.969, 3.938 and 7.563 GB/s for generations 1 to 6.
 
 Sources
-    PCI-SIG's rates per lane (generation 1: 0.25 GB/s, about doubling each generation); NVML's
-    current and maximum link generation and width, of which the current one falls when idle, and
-    its PCIe throughput (a byte counter over 20 ms).
+    PCI-SIG's rates per lane. NVML: current and maximum link generation and width, PCIe throughput.
 """
 
 from gpuwatch.diagnosis.facts.window import GpuFacts

@@ -13,9 +13,9 @@ Evidence needed
     stays at a lowered limit is weaker evidence. The SM clock under load and its maximum.
 
 When it is wrong
-    A card at its own default limit reports the power cap whenever it works hard (large matrix
-    products on an H100 hit it by design): that is full speed and no finding. Limits and clocks may
-    have been lowered on purpose: noise, heat, the rack's budget, energy, repeatable numbers.
+    A card at its own default limit reports the power cap whenever it works hard: that is full speed
+    and no finding. Limits and clocks may have been lowered on purpose: noise, heat, the rack's
+    budget, energy, repeatable numbers.
 
 What to do
     Reset a limit that was not intended (nvidia-smi -pl), locked clocks (-rgc) or application clocks
@@ -28,14 +28,13 @@ Thresholds
     clocks to half or less (NVML), so one second per minute is worth a line. Without the reasons,
     power at 95% of the limit: the driver keeps it a few percent below.
 
-    clock 3% lower to be called slower; below 9% nothing is said, since less than 10% would be
-    gained. 35% below the maximum where no reason is given: cards without a cap run within 20% of
-    it, some consumer cards a little lower. All but NVML's "half" are this project's choice.
+    clock 3% lower to be called slower. 35% below the maximum where no reason is given: cards
+    without a cap run within 20% of it, some consumer cards a little lower. All but NVML's "half"
+    are this project's choice.
 
 Sources
-    NVML clocks-event reasons: SwPowerCap (clocks are lowered to stay within the power limit),
-    HwPowerBrakeSlowdown (an external brake, for example from the power supply, cuts clocks to half
-    or less), ApplicationsClocksSetting. nvidia-smi: options -lgc, -rgc, -ac, -rac.
+    NVML clocks-event reasons: SwPowerCap, HwPowerBrakeSlowdown, ApplicationsClocksSetting.
+    nvidia-smi: options -lgc, -rgc, -ac, -rac.
 """
 
 from gpuwatch.core.throttling import REASONS

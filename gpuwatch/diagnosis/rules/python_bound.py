@@ -12,18 +12,17 @@ Evidence needed
     GPUs' utilisation. Stronger with a flat, middling utilisation (thousands of tiny gaps instead
     of 0 -> 99%), low power while busy, and stacks. Where the job reports its loop (gpuwatch.torch),
     a wait for data of 60% of the idle time rules this out; one below 5% of the time, the loader.
-    The clock of busy cores is said where it is held down (heat, a power limit, the governor).
+    The clock of busy cores is shown where it is held down (heat, a power limit, the governor).
 
 When it is wrong
     Without loader workers, loading in the main process gives the same readings: undetermined
     without stacks. PyTorch's backward pass runs on a thread of its own, so the main thread can show
-    50%: the whole process, with its helper threads, counts as well. A thread that spins for the GPU
-    (see sync_every_step) is at a full core, too: what counts is what it used beyond the GPU's busy
-    time, 40% of the idle time or more. Where the driver keeps no samples, polls at even distances
-    meet steps about as long as these in the same phase each time: up to 30% idle, gaps that only
-    such polls show stay undetermined. A validation has no backward pass: where watching begins in
-    the middle of one, its loop looks alike until it ends. Weights, gradients or optimizer states
-    that are kept in host memory (ZeRO, FSDP with offload) cost the same time: then the process
+    50%: the whole process counts as well. A thread that spins for the GPU (see sync_every_step) is
+    at a full core, too: what counts is what it used beyond the GPU's busy time, 40% of the idle
+    time or more. Where the driver keeps no samples, polls at even distances meet steps of about
+    that length in the same phase: up to 30% idle, such gaps stay undetermined. A validation has no
+    backward pass: where watching begins within one, it looks alike until it ends. Weights or
+    optimizer states in host memory (ZeRO, FSDP with offload) cost the same time: then the process
     computes on many cores, or PCIe carries far more than batches, and this rule is quiet.
 
 Thresholds

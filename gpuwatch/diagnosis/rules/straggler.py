@@ -23,19 +23,18 @@ What to do
 Thresholds
     all GPUs busy 85% of the time: see busy_without_work. Others' SM activity 90% or less of the odd
     one's: ranks that do the same agree better. Else the memory controller's time 90% or less, if
-    the busiest shows 8% or more: NVML gives whole percents, and spinning leaves it alone. Else
-    power 80% or less: it differs from card to card by up to a tenth, and spinning draws some.
+    the busiest shows 8% or more (NVML gives whole percents). Else power 80% or less: it differs
+    from card to card by up to a tenth, and spinning draws some.
 
     Where memory alone makes GPUs look like one job: the others within 85% of the highest of them.
 
     clock 94% or less of the others' median: two or three steps of 15 MHz are the silicon lottery.
     What the odd rank does: see collective_wait. All are this project's choice (tests/evaluation).
-    SageMaker's LoadBalancing compares utilisation, in which ranks that spin look busy.
 
 Sources
     The Llama 3 report (Meta, 2024) describes single slow GPUs that hold up all others of a run.
-    NVML, utilization.memory (the time in which memory was read or written, in whole percent).
-    SageMaker Debugger, LoadBalancing.
+    NVML, utilization.memory. SageMaker Debugger, LoadBalancing, compares utilisation, in which
+    ranks that spin look busy.
 """
 
 from collections.abc import Callable

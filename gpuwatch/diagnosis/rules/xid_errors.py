@@ -52,15 +52,15 @@ def check(window: Window) -> Verdict:
     unknown_if(not known, *cards.XIDS_UNREAD)
     errors = [(gpu, one) for gpu in known for one in cards.recent_xids(window, gpu, KINDS)]
     clear_if(not errors, "the driver has reported no error", at_once=True)
-    kinds = [xid_of(error.code) for _, error in errors]
     gpus = list({gpu.uuid: gpu for gpu, _ in errors}.values())
-    grave = any(one.kind != "none" for one in kinds)
-    idle = all((gpu.busy_percent or 0.0) < IDLE_PERCENT for gpu in gpus)
+    cures = dict.fromkeys([xid_of(error.code).cure for _, error in errors])
+    grave = any(xid_of(error.code).kind != "none" for _, error in errors)
+    ends_work = grave and max([gpu.busy_percent or 0.0 for gpu in gpus]) < IDLE_PERCENT
     return Firing(
         severity=None if grave else "info",
         summary=f"The driver reported {cards.xid_words([error for _, error in errors])} on {GPUS}",
         evidence=[cards.xid_evidence(window, gpu, error) for gpu, error in errors],
-        advice=[Advice(cure) for cure in dict.fromkeys([one.cure for one in kinds])],
+        advice=[Advice(cure) for cure in cures],
         gpus=keys(gpus),
-        explains=cards.WAITING | {"collective_wait"} if grave and idle else frozenset(),
+        explains=cards.WAITING | {"collective_wait"} if ends_work else frozenset(),
     )

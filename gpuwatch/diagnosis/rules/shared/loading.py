@@ -342,7 +342,7 @@ class Underfed:
             if self.gpus:
                 says += ": its GPUs look busy, because they wait for each other in collectives"
             return Evidence("waits for data", value, "% of the time", 100.0 * STARVED_SHARE, says)
-        says = f"{words.named(self.gpus)} had no kernel for {self.idle_share:.0%} of the time"
+        says = f"of the time {words.named(self.gpus)} had no kernel to run"
         name = "idle GPUs" if len(self.gpus) > 1 else "idle GPU"
         return Evidence(name, value, "%", words.percent_of(IDLE_SHARE), says)
 

@@ -101,7 +101,7 @@ def summary(window: Window, found: Sequence[Pause]) -> str:
     """Return how the summary of a finding about pauses begins: ``GPU 3 paused every 45 s, for up to
     8 s``; a job without a GPU is a loop."""
     who, every = GPUS if window.gpus else "The training loop", rhythm(found)
-    often = "once" if len(found) == 1 else words.counted(len(found), "time")
+    often = {1: "once", 2: "twice"}.get(len(found), words.counted(len(found), "time"))
     times = often if every is None else f"every {words.lasting(every)}"
     longest = words.lasting(max([pause.seconds for pause in found]))
     return f"{who} paused {times}, for {'' if len(found) == 1 else 'up to '}{longest}"
