@@ -142,8 +142,8 @@ def _evidence(
                  "the workers are at the limit of a core each"),
         Evidence("workers' run-queue wait", queue, "%",
                  says="counting their wait for cores, they are at their limit") if queues else None,
-        words.measured("main thread's CPU while the GPU idles", main, "% of a core",
-                       MAIN_WAITS_PERCENT, waits),
+        Evidence("main thread's CPU while the GPU idles", main, "% of a core",
+                 MAIN_WAITS_PERCENT, waits),
         phase, Evidence("free cores", whole, "cores", says=loaders.of_its_cores(host, job)),
     ]  # fmt: skip
 

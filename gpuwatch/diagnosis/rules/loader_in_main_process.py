@@ -180,7 +180,7 @@ def _waits_for_its_own(window: Window, found: Underfed) -> Firing:
     sleep = makers < THREADS_PERCENT
     spare = loaders.spare_cores(window.host, found.job)
     if sleep:
-        does = "sleep while making its batches, as on a slow store, a pipe or another process"
+        does = "sleep while making its batches, as if waiting for slow storage, a pipe or another process"
         why = f"they use {makers:.0f}% of a core and wait for the rest of the time: waits overlap"
         advice: tuple[Advice, ...] = (
             Advice("Give the loader more threads or processes, and let it read further ahead.",
@@ -269,10 +269,9 @@ def _evidence(found: Underfed, main: float | None, loads: float | None) -> list[
     return [
         Evidence("loader workers", 0.0, says="no other process can be loading"),
         None if main is None else _main_evidence(found, main),
-        words.measured("main thread against the GPU", phase, "correlation", TAKE_TURNS,
-                 "they take turns" if turns else "no alternation is visible", supports=turns,
-                 digits=2),
-        words.measured("stacks inside the loader", loads, "%", loading.STACKS_LOADING_PERCENT,
+        Evidence("main thread against the GPU", phase, "correlation", TAKE_TURNS,
+                 "they take turns" if turns else "no alternation is visible", supports=turns),
+        Evidence("stacks inside the loader", loads, "%", loading.STACKS_LOADING_PERCENT,
                  f"the main thread makes batches{at}"),
     ]  # fmt: skip
 
@@ -281,7 +280,7 @@ def _main_evidence(found: Underfed, main: float) -> Evidence:
     value, unit, name = round(main, 1), "% of a core", "main thread's CPU"
     if main < MAIN_LOADS_PERCENT and found.fills_idle_time:
         says = "as much as the GPU idles: they may be taking turns"
-        least = words.percent_of(found.idle_share * TURNS_FILL_PERCENT / 100.0)
+        least = found.idle_share * TURNS_FILL_PERCENT
         return Evidence(name, value, unit, least, says)
     says = "at a full core" if main >= MAIN_AT_LIMIT_PERCENT else "busy for most of the time"
     queue = found.main_queue_percent

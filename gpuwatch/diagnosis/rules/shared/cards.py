@@ -332,8 +332,8 @@ def effort_evidence(gpu: GpuFacts, busy_says: str = "") -> list[Evidence]:
     least = None if limit is None else little_power_share(gpu) * limit
     little = power is not None and least is not None and power < least
     return [
-        Evidence(f"{name} busy", words.rounded(gpu.busy_percent), "%", PINNED_PERCENT, busy_says),
-        Evidence(f"{name} SM activity while busy", words.rounded(sm), "%", LOW_SM_PERCENT,
+        Evidence(f"{name} busy", gpu.busy_percent, "%", PINNED_PERCENT, busy_says),
+        Evidence(f"{name} SM activity while busy", sm, "%", LOW_SM_PERCENT,
                  supports=words.is_below(sm, LOW_SM_PERCENT)),
-        Evidence(f"{name} power while busy", words.rounded(power), "W", least, supports=little),
+        Evidence(f"{name} power while busy", power, "W", least, supports=little),
     ]  # fmt: skip

@@ -6,7 +6,6 @@ from typing import TypeVar
 from gpuwatch.core import bounds, units
 from gpuwatch.core.model import GpuKey, Job, Process
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rule import Clear, Settled, Unknown
 from gpuwatch.diagnosis.sentence import number
 
@@ -45,14 +44,6 @@ def strength(*clearness: float, missing: int = 0) -> float:
     them, less 15% for each reading that was wanted and is missing."""
     clear = sum(clearness) / len(clearness) if clearness else 0.5
     return float((0.4 + 0.6 * clear) * 0.85**missing)
-
-
-def rounded(value: float | None, digits: int = 1) -> float | None:
-    return None if value is None else round(value, digits)
-
-
-def percent_of(share: float) -> float:
-    return round(100.0 * share, 1)
 
 
 def required(reading: T | None, *names: str) -> T:
@@ -103,22 +94,6 @@ def once(find: Callable[[Window], T]) -> Callable[[Window], T]:
         return known[1]
 
     return asked
-
-
-def measured(
-    name: str,
-    value: float | None,
-    unit: str,
-    threshold: float | None = None,
-    says: str = "",
-    *,
-    digits: int = 1,
-    supports: bool = True,
-) -> Evidence | None:
-    """Return a reading as evidence; nothing where it was not read."""
-    if value is None:
-        return None
-    return Evidence(name, round(value, digits or None), unit, threshold, says, supports=supports)
 
 
 def named(gpus: Sequence[GpuFacts]) -> str:
