@@ -180,7 +180,7 @@ def _waits_for_its_own(window: Window, found: Underfed) -> Firing:
     sleep = makers < THREADS_PERCENT
     spare = loaders.spare_cores(window.host, found.job)
     if sleep:
-        does = "sleep while making its batches, as if waiting for slow storage, a pipe or another process"
+        does = "sleep while making its batches, as if waiting for slow storage or another process"
         why = f"they use {makers:.0f}% of a core and wait for the rest of the time: waits overlap"
         advice: tuple[Advice, ...] = (
             Advice("Give the loader more threads or processes, and let it read further ahead.",

@@ -241,8 +241,8 @@ def _firing_asleep(window: Window, found: Underfed, workers: WorkerFacts) -> Fir
                  "it waits", supports=(main or 0.0) < REST_PERCENT),
     ]  # fmt: skip
     return found.starves(
-        f"{words.counted(workers.count, 'loader worker')} {do} while making batches, as on a "
-        "slow store, a pipe or another process",
+        f"{words.counted(workers.count, 'loader worker')} {do} while making batches, as if "
+        "waiting for slow storage, a pipe or another process",
         evidence,
         (1.0,) if sure else (busy, 1.0 - words.ramp(main or 0.0, 10.0, REST_PERCENT), 0.5),
         advice=_more_at_once(window, found, workers),
