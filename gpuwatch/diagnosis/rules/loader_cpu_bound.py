@@ -135,7 +135,7 @@ def _evidence(
         if not go_on:
             says = "they rest when the GPU does, which suggests another cause"
         name = "workers' CPU while the GPU idles"
-        phase = Evidence(name, round(idle, 1), each, says=says, supports=go_on)
+        phase = Evidence(name, idle, each, says=says, supports=go_on)
     whole = spare if spare is None or spare < 1.95 else float(int(spare))
     return [
         Evidence("loader workers' CPU", workers.cpu_percent, each, limit,

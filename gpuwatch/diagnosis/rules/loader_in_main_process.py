@@ -155,9 +155,9 @@ def _in_threads(window: Window, found: Underfed) -> Firing | None:
         count = f"{number(threads / 100.0, 1)} cores"
     evidence = [
         Evidence("loader workers", 0.0, says="no process loads for it"),
-        Evidence("other threads' CPU", round(threads, 1), "% of a core", least,
+        Evidence("other threads' CPU", threads, "% of a core", least,
                  f"threads of the training process use {count}"),
-        Evidence("main thread's CPU while the GPU idles", round(idle, 1), "% of a core",
+        Evidence("main thread's CPU while the GPU idles", idle, "% of a core",
                  MAIN_LOADS_PERCENT, "it waits for them"),
     ]  # fmt: skip
     return found.starves(
@@ -194,7 +194,7 @@ def _waits_for_its_own(window: Window, found: Underfed) -> Firing:
         [
             Evidence("loader workers", 0.0, says="no DataLoader worker loads for it"),
             found.stacks_evidence,
-            Evidence("its other threads and processes", round(makers, 1), "% of a core",
+            Evidence("its other threads and processes", makers, "% of a core",
                      THREADS_PERCENT, "they make the batches", supports=not sleep),
         ],
         (1.0,),

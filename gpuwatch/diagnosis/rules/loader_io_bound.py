@@ -164,7 +164,7 @@ def _over_network(
         Evidence("waits for the network", waits, "% of the time", DISK_WAIT_PERCENT,
                  "an answer was due on a connection that it made"),
         None if workers is None else
-        Evidence("loader workers' CPU", round(used, 1), "% of a core each",
+        Evidence("loader workers' CPU", used, "% of a core each",
                  says="they have little to compute"),
         Evidence("received", receives, "bytes/s", says=f"by {who}"),
     ]  # fmt: skip
@@ -231,7 +231,7 @@ def _firing_asleep(window: Window, found: Underfed, workers: WorkerFacts) -> Fir
         do = "computes and sleeps in turns" if one else "compute and sleep in turns"
     evidence = [
         found.stacks_evidence,
-        Evidence("loader workers' CPU", round(used, 1), "% of a core each",
+        Evidence("loader workers' CPU", used, "% of a core each",
                  loaders.WORKERS_AT_LIMIT_PERCENT, "with their child processes; it is not what "
                  "limits them"),
         Evidence("loader workers within a batch", 100.0 * share, "% of the looks",
@@ -328,10 +328,10 @@ def _mount_evidence(window: Window, found: Underfed) -> list[Evidence]:
     queues = mount.queue_milliseconds > mount.round_trip_milliseconds
     queued = f", after {mount.queue_milliseconds:.1f} ms in the queue of this machine"
     return [
-        Evidence(f"round trip of {mount.mount_point}", round(mount.round_trip_milliseconds, 1),
+        Evidence(f"round trip of {mount.mount_point}", mount.round_trip_milliseconds,
                  "ms", says=f"of each of {mount.requests_per_second:.0f} requests/s"
                  + (f"{queued}: more connections (nconnect) may help" if queues else "")),
-        Evidence(f"waiting for {mount.mount_point}", round(mount.waiting_requests, 1), "requests",
+        Evidence(f"waiting for {mount.mount_point}", mount.waiting_requests, "requests",
                  WAITING_REQUESTS, f"{mount.kind} delivers "
                  f"{words.amount(mount.read_bytes_per_second)}/s"),
     ]  # fmt: skip
@@ -363,7 +363,7 @@ def _evidence(
     over, takes = _from_a_server(window, found), window.host.disk_read_milliseconds
     little = "" if much else ", so little that many small files or high latency must be the cause"
     return [
-        Evidence("disk wait", round(waits, 1), "% of the time", DISK_WAIT_PERCENT,
+        Evidence("disk wait", waits, "% of the time", DISK_WAIT_PERCENT,
                  f"the {'workers wait' if workers else 'process waits'} for storage"),
         found.workers_evidence("they have little to compute") if workers else None,
         Evidence("I/O pressure", pressure, "%", IO_PRESSURE_PERCENT,
