@@ -14,10 +14,10 @@ When it is wrong
     For the few seconds in which the card is reset or its driver reloaded on purpose.
 
 What to do
-    What the driver's error (Xid) asks for, where it was seen; else look for one in the kernel's
-    log. Stop what still holds the card, restart the machine or reset the card (nvidia-smi
-    --gpu-reset), and start again from the last checkpoint. If it recurs: power cables, riser,
-    temperature, then the card itself.
+    Follow the driver's error (Xid) where one was seen; else look for one in the kernel's log. Stop
+    what still holds the card, restart the machine or reset the card (nvidia-smi --gpu-reset), and
+    start again from the last checkpoint. If it recurs: power cables, riser, temperature, then the
+    card itself.
 
 Thresholds
     None: NVML answers yes or no, and the first reading is enough.

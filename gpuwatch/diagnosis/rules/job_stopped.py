@@ -6,8 +6,8 @@ What it checks
     the job, and its own reports count again only fifteen seconds after it continues.
 
 Why it matters
-    Its GPU idles and its memory stays taken, which looks like a job that waits for data: so does
-    its own report, if it was stopped while it took a batch. One stopped rank holds up all.
+    Its GPU idles and its memory stays taken, which looks like a job that waits for data (and so
+    does its own report, if it was stopped while fetching a batch). One stopped rank holds up all.
 
 Evidence needed
     The state of the job's processes.
@@ -20,8 +20,8 @@ What to do
     stops again, find out why (a batch system, or reading from the terminal: SIGTTIN).
 
 Thresholds
-    None, except that it must be so in every sample for six seconds, as with every rule: a debugger
-    or a stack sampler that attaches stops a process for moments.
+    None, except that every sample must show it for six seconds, as with every rule: a debugger or a
+    stack sampler that attaches stops a process for moments.
 
 Sources
     proc_pid_stat(5), field state. signal(7): SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU.

@@ -13,7 +13,7 @@ Evidence needed
     idles, the phase of the workers against the GPU, the run-queue wait of the workers. A job's own
     report of its loop (gpuwatch.torch) decides: waiting for data below 5% of the time rules this
     out, 10% or more confirms it, and that wait is the time counted as lost.
-    The clock of busy cores is said where it is held down (heat, a power limit, the governor).
+    The clock of busy cores is shown where it is held down (heat, a power limit, the governor).
 
 When it is wrong
     Worker processes that spin instead of waiting look busy. Workers of a second DataLoader

@@ -8,8 +8,8 @@ Why it matters
     memory, and the caching allocator frees and reallocates, which synchronises the GPU each time.
 
 Evidence needed
-    Memory used and the card's size, past the job's start-up: while weights are loaded nothing can
-    be said of what its steps need. Growth is memory_growing's, of which this is a symptom.
+    Memory used and the card's size, past the job's start-up: while weights are loaded, nothing
+    shows what its steps need. Where memory grows, memory_growing speaks, and this is its symptom.
 
 When it is wrong
     The driver sees what the framework reserved, not what tensors need: PyTorch keeps freed memory,

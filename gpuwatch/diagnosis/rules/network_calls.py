@@ -13,14 +13,14 @@ Evidence needed
     its own network namespace), its main thread's CPU and its workers' CPU. Stacks name the line.
 
 When it is wrong
-    A thread in the background that logs is harmless and shows the same connection. Ranks on
-    several machines have such connections between them: there it stays undetermined.
+    A background thread that logs is harmless and shows the same connection. Ranks on several
+    machines have such connections between them: there it stays undetermined.
 
 Thresholds
-    waiting for half of the idle time or more, that for a core left out (a crowded machine), and
-    for longer than for a core: less is not what it is about. No longer than the GPU idles and 34%
-    of the time more: a connection that always waits is open for messages. Idle runs below 3 s:
-    longer ones are pauses.
+    waiting for half of the idle time or more (on a crowded machine, less the wait for a core), and
+    for longer than for a core: with less, the idle time has another cause. At most 34% of the time
+    longer than the GPU idles: a connection that always waits is open for messages. Idle runs below
+    3 s: longer ones are pauses.
 
 Sources
     MLflow, mlflow.config.enable_async_logging. Linux, sock_diag(7).

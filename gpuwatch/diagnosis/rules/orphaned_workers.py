@@ -11,8 +11,8 @@ Evidence needed
     The processes of the job and their parents.
 
 When it is wrong
-    While a job ends, its workers take a moment to end, too: only those still there some seconds
-    later are left over. Workers that a loader re-parents on purpose are rare.
+    When a job ends, its workers take a moment to end, too: only those that are still there some
+    seconds later count. Workers that are given another parent on purpose are rare.
 
 What to do
     Check that they do nothing (a program can leave processes behind on purpose), then kill PID; if

@@ -22,10 +22,10 @@ When it is wrong
     thing to mend: only time in the waits themselves counts.
 
 What to do
-    Find out what it waits for before anything is changed: data, requests, environments, other
+    Find out what it waits for before you change anything: data, requests, environments, other
     ranks, saves and validation look alike from the GPU. The finding names those that nothing known
-    speaks against, and the reading that would decide: the job's processes (gpuwatch beside it), the
-    stacks of its main thread, or what the loop reports of itself (gpuwatch.torch).
+    speaks against, and the reading that would decide: the job's processes (run gpuwatch where the
+    job runs), the stacks of its main thread, or what the loop itself reports (gpuwatch.torch).
 
 Thresholds
     5 idle runs in the window, or 3 in a rhythm: no single event. Lowest samples at 15% or less and

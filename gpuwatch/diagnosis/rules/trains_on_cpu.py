@@ -20,8 +20,8 @@ What to do
     CUDA_VISIBLE_DEVICES, or ask the scheduler for one. Else: model.to("cuda"), and the batches.
 
 Thresholds
-    1.5 cores for each training process, its loader workers left out and its wait for cores counted
-    in: Python alone uses one. GPUs below 1% busy. For 30 s if no reason is known: loading a model
+    1.5 cores for each training process, without its loader workers and with its wait for cores:
+    Python alone uses one. GPUs below 1% busy. For 30 s if no reason is known: loading a model
     computes, too. All are this project's choice.
 
 Sources

@@ -13,15 +13,15 @@ Evidence needed
     where it may be read (root, CAP_SYSLOG), which also has what came before gpuwatch was started.
 
 When it is wrong
-    Xid 45 follows when a program is killed, be it by Ctrl-C: by itself it is only information. An
-    error of a program's own (13, 31, 43) says nothing against the card, unless sound programs have
-    it too.
+    Xid 45 follows when a program is killed, also by Ctrl-C: alone it is only information. A
+    program's own error (13, 31, 43) says nothing against the card unless sound programs have it
+    too.
 
 What to do
-    What the number asks for: 13, 31, 43 and 69 find the kernel that failed
-    (CUDA_LAUNCH_BLOCKING=1, compute-sanitizer); 74 and 144 to 150 look at the NVLinks; 119 and 120
-    (the GPU's system processor) reset the GPU or restart the machine; 154 do what nvidia-smi -q
-    says under "GPU Recovery Action"; 121 nothing.
+    It depends on the number. 13, 31, 43 and 69: find the kernel that failed
+    (CUDA_LAUNCH_BLOCKING=1, compute-sanitizer). 74 and 144 to 150: look at the NVLinks. 119 and 120
+    (the GPU's system processor): reset the GPU or restart the machine. 154: do what nvidia-smi -q
+    says under "GPU Recovery Action". 121: nothing.
 
 Thresholds
     30 minutes: as long as ranks wait for one that has died, by the collectives' usual timeout
