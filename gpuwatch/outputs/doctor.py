@@ -13,8 +13,7 @@ The JSON is one object, ``schema`` 1::
          "values": {name with its unit: number, text, true, false or null}}]}
 
 A reading of a GPU is a check of the group ``Readings``. Its values are its fields as
-``gpuwatch status --json`` has them, ``call_microseconds`` (what a call of the driver took, the
-median), and ``nvidia_smi_FIELD`` where nvidia-smi was asked and answered.
+``gpuwatch status --json`` has them, and ``call_microseconds`` (what a call of the driver took).
 """
 
 import io

@@ -451,6 +451,8 @@ class Source(Part, frozen=True):
     """Values such as [N/A], [Unknown Error] and -."""
     unread_readings: tuple[str, ...] = ()
     """Readings of GPUs, by their names in the JSON, that some rows gave no value for."""
+    unreadable_readings: tuple[str, ...] = ()
+    """Readings with a value that could not be understood."""
     incomplete_ticks: Count = 0
     """Moments with too few rows to tell the GPUs apart."""
     missing_ticks: Count = 0

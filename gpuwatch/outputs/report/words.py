@@ -109,6 +109,8 @@ def busy_missing(gpu: GpuUsage, report: Report) -> str:
     """Return why nobody knows how busy it was, as a clause."""
     if gpu.busy_missing is not None:
         return gpu.busy_missing
+    if report.source is not None and "busy_percent" in report.source.unreadable_readings:
+        return "its values in the log could not be read"
     return "not reported by the driver" if was_asked(report) else "not in the log"
 
 
