@@ -97,10 +97,15 @@ def against_saving(window: Window) -> str | None:
     return None
 
 
+def who_paused(window: Window) -> str:
+    """Return ``GPU 3``; a job without a GPU is a loop."""
+    return GPUS if window.gpus else "The training loop"
+
+
 def summary(window: Window, found: Sequence[Pause]) -> str:
     """Return how the summary of a finding about pauses begins: ``GPU 3 paused every 45 s, for up to
-    8 s``; a job without a GPU is a loop."""
-    who, every = GPUS if window.gpus else "The training loop", rhythm(found)
+    8 s``."""
+    who, every = who_paused(window), rhythm(found)
     often = {1: "once", 2: "twice"}.get(len(found), words.counted(len(found), "time"))
     times = often if every is None else f"every {words.lasting(every)}"
     longest = words.lasting(max([pause.seconds for pause in found]))
