@@ -282,7 +282,7 @@ RESTARTED = Cases("workers_restart", {
     "new workers in each epoch": (
         restarting(*SAVES, busy=replace(w.steady(45.0), faster_than_seen=True)),
         {"advice.0.setting": "persistent_workers", "advice.0.wanted": "True",
-         "strength": above(0.9), "summary": "4 times, up to 6 s",
+         "strength": above(0.9), "summary": "4 times, for up to 6 s",
          "lost_share": pytest.approx(4 * (6.0 - 0.816) / 120.0)},
     ),
     "once, in the second epoch": (
@@ -296,7 +296,7 @@ RESTARTED = Cases("workers_restart", {
 }, {
     "pauses without new workers": pausing(*SAVES, seconds=6.0),
     "a worker that takes as long for a batch": (
-        restarting(*SAVES, share=0.9, busy=w.swinging(0.5, period_seconds=1.0)), "0% of the time",
+        restarting(*SAVES, share=0.9, busy=w.swinging(0.5, period_seconds=1.0)), "less than 1% of the time",
     ),
     "epochs of ten minutes": restarting(*SAVES, share=0.05, epoch_seconds=600.0),
 }, {
