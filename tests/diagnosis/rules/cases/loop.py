@@ -296,7 +296,7 @@ RESTARTED = Cases("workers_restart", {
 }, {
     "pauses without new workers": pausing(*SAVES, seconds=6.0),
     "a worker that takes as long for a batch": (
-        restarting(*SAVES, share=0.9, busy=w.swinging(0.5, period_seconds=1.0)), "less than 1% of the time",
+        restarting(*SAVES, share=0.9, busy=w.swinging(0.5, period_seconds=1.0)), "less than 1%",
     ),
     "epochs of ten minutes": restarting(*SAVES, share=0.05, epoch_seconds=600.0),
 }, {
