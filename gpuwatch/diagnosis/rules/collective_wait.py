@@ -332,13 +332,13 @@ def _firing(
     others = [gpu for gpu in [*split.late, *waiting] if gpu is not late]
     name, busy = words.named(waiting), _busy(waiting)
     power = words.mean([gpu.power_mean_watts for gpu in waiting])
-    gap, verb = words.in_percent(split.gap), words.verb
+    gap, verb, lost = words.in_percent(split.gap), words.verb, split.gap
     if sure:
         summary = (
             f"{name} {verb(waiting, 'waits', 'wait')} {gap} of the time in collectives for "
             f"{cards.who(window, late)}: {doing.says}{ranks.looks(window)}"
         )
-        low, lost = "below what this job draws when it works", split.gap
+        low = "below what this job draws when it works"
         least = words.highest([gpu.power_plateau_watts for gpu in [late, *others]])
     else:
         summary = (
@@ -346,7 +346,7 @@ def _firing(
             f"{verb(waiting, 'does', 'do')} little while {words.named([late])} idles {gap} of the "
             "time: ranks of one job waiting for it in a collective, or separate jobs"
         )
-        low, lost = "little for this card", words.mean(map(cards.wasted_share, waiting))
+        low, lost = "little for this card", words.mean(map(cards.wasted_share, waiting)) or lost
         least = cards.little_power_share(late) * (late.power_limit_watts or 0.0)
     return Firing(
         summary=summary,
@@ -363,7 +363,7 @@ def _firing(
         strength=_strength(split, doing, blind=blind) if sure else 0.5,
         missing=(*doing.missing, *(("power",) if blind else ())),
         gpus=words.keys([late, *others]),
-        lost_share=lost or split.gap,
+        lost_share=lost,
         hold_seconds=0.0 if sure and doing.known else HEDGED_SECONDS,
     )  # fmt: skip
 
