@@ -122,6 +122,14 @@ def test_a_fast_network_allows_no_estimate() -> None:
     assert estimate(rate, "loader_io_bound", "2", "4") is None
 
 
+def test_cores_that_others_take_now_may_come_free() -> None:
+    """What a core more would give is then not known, and no reason to say nothing."""
+    taken = replace(NONE, host=replace(NONE.host, cpu_percent=100.0))
+    gain = workers_to("loader_in_main_process", taken, 0.9, 0, 2)
+    assert gain.factor is None
+    assert gain.high == pytest.approx(10.0)
+
+
 @pytest.mark.parametrize(
     "window",
     [

@@ -14,13 +14,15 @@ Evidence needed
 
 When it is wrong
     A background thread that logs is harmless and shows the same connection. Ranks on several
-    machines have such connections between them: there it stays undetermined.
+    machines have such connections between them: there it stays undetermined. A connection on which
+    nothing comes for 10 s is open for messages and does not count.
 
 Thresholds
     waiting for half of the idle time or more (on a crowded machine, less the wait for a core), and
-    for longer than for a core: with less, the idle time has another cause. At most 34% of the time
-    longer than the GPU idles: a connection that always waits is open for messages. Idle runs below
-    3 s: longer ones are pauses.
+    for longer than for a core: with less, the idle time has another cause. If it waits for more
+    than 34% of the time longer than the GPU idles, the GPU works meanwhile on what was queued, or a
+    background thread waits: then the main thread must sleep (25% of a core). Idle runs below 3 s:
+    longer ones are pauses.
 
 Sources
     MLflow, mlflow.config.enable_async_logging. Linux, sock_diag(7).
@@ -58,6 +60,9 @@ RESTS_PERCENT = 50.0
 SENDS_BYTES_PER_SECOND = 1e6
 """A checkpoint of 32 MiB in half a minute; who logs in each step sends a hundredth of it."""
 BEYOND_SHARE = 0.34  # of the time
+SLEEPS_PERCENT = 25.0
+"""Percent of a core: a main thread that does more may be what the GPU waits for, beside a thread in
+the background that logs all the time."""
 LONGEST_SECONDS = 3.0
 UNSEEN = "the connections of the training process"
 
@@ -78,7 +83,9 @@ def check(window: Window) -> Verdict:
     clear_if(sends >= SENDS_BYTES_PER_SECOND, sending)
     works = _busiest_percent(found) > RESTS_PERCENT
     clear_if(works, "the main thread or the loader workers have no time to spare")
-    always = waits > found.idle_share + BEYOND_SHARE
+    main = found.main_idle_percent
+    sleeps = main is not None and main <= SLEEPS_PERCENT
+    always = waits > found.idle_share + BEYOND_SHARE and not sleeps
     unknown_if(always, "stacks: a connection of the training process always waits")
     return _firing(found, waits, least)
 

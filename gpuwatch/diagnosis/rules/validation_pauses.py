@@ -3,16 +3,15 @@
 What it checks
     Pauses of a steadily busy GPU (it idles, or works less than before), at least two, in which
     little was written or sent, and something was computed: by the GPU, the main thread or a
-    worker. Where the GPU rests in them and no loader worker ends or begins: three, in a rhythm, of
-    a job that loads data.
+    worker. Where the GPU rests in them and no loader worker begins: three, in a rhythm, of a job
+    that loads data. What new loader workers take of them is for workers_restart.
 
 Why it matters
-    This is information: the idle time is explained, and it is not a starved loader. What can be
-    saved is restarting the loader at every epoch.
+    This is information: the idle time is explained, and it is not a starved loader.
 
 Evidence needed
     Two pauses or more, and what was written during them. Stronger with a third (a rhythm) and with
-    stacks (evaluating, starting workers). A pause that the job reports as validation is one, even
+    stacks (evaluating). A pause that the job reports as validation is one, even
     the first; one reported as a checkpoint is not.
 
 When it is wrong
@@ -24,16 +23,15 @@ When it is wrong
     batch, are not counted.
 
 What to do
-    Nothing, if the share is what you expect. Otherwise, where workers were seen to end and begin:
-    persistent_workers=True (with large datasets a start takes seconds); validate less often
-    or on a subset; a larger batch under torch.inference_mode().
+    Nothing, if the share is what you expect. Otherwise validate less often or on a subset; a
+    larger batch under torch.inference_mode().
 
 Thresholds
     Two pauses: one is no pattern. 5% of the time lost before a change is suggested: what
     TensorFlow's profiler calls moderate.
 
 Sources
-    PyTorch, torch.utils.data.DataLoader: persistent_workers keeps the workers after an epoch.
+    PyTorch Lightning, Trainer: val_check_interval, check_val_every_n_epoch, limit_val_batches.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,12 +48,6 @@ RULE = Rule(
     gives_back="some",
     severity="info",
     cure=(
-        Advice(
-            "Set persistent_workers=True.",
-            setting="persistent_workers",
-            wanted="True",
-            why="the loader's workers are restarted at every epoch",
-        ),
         Advice(
             "Validate less often, on part of the data, or with a larger batch.",
             why="the pauses take a noticeable share of the time",
@@ -78,7 +70,7 @@ def check(window: Window) -> Verdict:
     quiet = [pause for pause in pauses.real_pauses(window) if _is_quiet(pause)]
     reported = any(pause.phase == "validation" for pause in quiet)
     several = len(window.pauses) >= LEAST_PAUSES
-    explained = "saves, compilers or workers at their limit explain the pauses"
+    explained = "saves, compilers, or workers that restart, explain the pauses"
     clear_if(not quiet, explained if several else "there was no pause without writes")
     clear_if(len(quiet) < LEAST_PAUSES and not reported, "one pause is no pattern")
     unread = all(pause.wrote_bytes is None for pause in quiet)
@@ -90,7 +82,8 @@ def check(window: Window) -> Verdict:
 
 
 def _is_quiet(pause: Pause) -> bool:
-    return not pause.is_save and not (pause.compiled and pause.phase is None)
+    compiles = pause.compiled and pause.phase is None
+    return not (pause.is_save or pause.is_restart or compiles)
 
 
 def _mostly(quiet: Sequence[Pause], test: Callable[[Pause], bool]) -> bool:
@@ -118,9 +111,8 @@ def _what(quiet: Sequence[Pause], *, told: bool, guessed: bool) -> str:
         return "validation"
     if guessed:
         return "validation, or metrics and logging"
-    restarts = _mostly(quiet, lambda pause: pause.workers_changed)
-    if restarts:
-        return "the ends of epochs, where the workers are restarted"
+    if _mostly(quiet, lambda pause: pause.restart_seconds > 0.0):
+        return "ends of epochs"
     return "validation, or other work on the GPU"
 
 
@@ -134,8 +126,6 @@ def _firing(
 ) -> Firing:
     lost, told = pauses.lost_share(window, quiet), reported or bool(evaluating)
     regular = reported or pauses.rhythm(quiet) is not None
-    # Nobody restarts workers that are seen to stay.
-    advice = RULE.cure if any(pause.workers_changed for pause in quiet) else RULE.cure[1:]
     least = None if len(quiet) < LEAST_PAUSES else float(LEAST_PAUSES)
     return Firing(
         summary=f"{pauses.summary(window, quiet)}, without writing: "
@@ -151,7 +141,7 @@ def _firing(
             Evidence("stacks in an evaluation", evaluating, "%",
                      says="of the main thread's samples", supports=bool(evaluating)),
         ],
-        advice=advice if lost >= ADVISED_SHARE else (),
+        advice=None if lost >= ADVISED_SHARE else (),
         strength=words.strength(
             1.0 if reported else words.ramp(len(quiet), 1.0, 4.0),
             1.0 if regular else 0.2,
