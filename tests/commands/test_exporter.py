@@ -231,7 +231,7 @@ def test_every_metric_that_is_asked_for_is_served() -> None:
     from gpuwatch.outputs.exporter.metrics import Metrics
 
     engine, exporter = Engine(), Metrics(lambda: (0.5, False))
-    port = RdmaPort("mlx5_0", 1, state="active", link_downed_count=0)
+    port = RdmaPort(device="mlx5_0", port=1, state="active", link_downed_count=0)
     for one in simulated("starved", 60.0, gpus=1):
         card = replace(one.gpus[0], allocated_to=("17",), xid_errors=(XidError(31, 4, 1.7e9),))
         shown = replace(one, gpus=(card,), host=replace(one.host, rdma_ports=(port,)))

@@ -247,7 +247,7 @@ def _named(view: View, gpu: Gpu) -> tuple[str, list[Run]]:
     whole = " ".join(filter(None, [gpu.identity.machine, gpu.identity.name]))
     name = fit(whole, 40, view.glyphs.ellipsis)
     throttled = throttle_text(gpu.reading)
-    notes = [("GPU is lost", "error")] if gpu.lost else []
+    notes = [("GPU does not answer", "error")] if gpu.lost else []
     return f"GPU {units.gpu_label(gpu)}{count}  {name}", [*notes, *filter(None, [throttled])]
 
 

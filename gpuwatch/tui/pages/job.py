@@ -281,7 +281,7 @@ def _gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
             row.add(f"  {label} ", "label").add(text, "value")
     lost = sum(gpu.lost for gpu in gpus)
     held = sum(throttle_text(one) is not None for one in readings)
-    for count, what, style in ((lost, "lost", "error"), (held, "throttled", "warn")):
+    for count, what, style in ((lost, "not answering", "error"), (held, "throttled", "warn")):
         if count:
             row.fits(f"  {view.glyphs.warning}{count} {what}", style)
     return row.line()

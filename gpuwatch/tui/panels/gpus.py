@@ -21,7 +21,7 @@ from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.diagnosis.rule import (
     IDLE,
-    LOST,
+    NO_ANSWER,
     PAUSES,
     SLOWEST,
     STARVED,
@@ -167,7 +167,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Run]:
     """Return everything worth a place on the heading, most important first, as (text, style);
     ``calm`` leaves out the rates and activities, which change with every look."""
     if gpu.lost:
-        return [("GPU is lost", "error")]
+        return [("GPU does not answer", "error")]
     reading = gpu.reading
     throttled, late = throttle_text(reading), _late_text(reading)
     out = [] if throttled is None else [throttled]
@@ -233,7 +233,7 @@ IN_USE = GpuState("in use", "unknown")
 UNKNOWN = GpuState("unknown", "unknown")
 """States beside those that findings mean (``diagnosis.rule``)."""
 STATES = (
-    *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, SLOWEST, IDLE, LOST, IN_USE),
+    *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, SLOWEST, IDLE, NO_ANSWER, IN_USE),
     UNKNOWN,
 )
 
@@ -257,7 +257,7 @@ def state_of(view: View, gpu: Gpu) -> GpuState:
         said = [] if mark is None else [mark]
         lost = any(one.rule == "gpu_lost" for one in said)
     if lost:
-        return LOST
+        return NO_ANSWER
     for one in said:
         if (word := _by_finding(one, gpu.uuid)) is not None:
             return word
