@@ -54,12 +54,19 @@ def shown_gpu(view: View, gpu: Gpu) -> Gpu:
     the charts show."""
     if view.timeline.moment is not None or gpu.lost:
         return past_gpu(view, gpu)
+    window = view.window
+    # The header and several panels of a picture ask for it.
+    before: tuple[TimeWindow, Gpu, Gpu] | None = view.kept.get(f"shown {gpu.uuid}")
+    if before is not None and before[0] == window and before[1] is gpu:
+        return before[2]
     means = {
-        name: mean_shown(view.history.gpu(gpu.uuid, name), view.window)
+        name: mean_shown(view.history.gpu(gpu.uuid, name), window)
         for name in _FLICKERING
         if getattr(gpu.reading, name) is not None
     }
-    return replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
+    shown = replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
+    view.kept[f"shown {gpu.uuid}"] = window, gpu, shown
+    return shown
 
 
 Shown = TypeVar("Shown", Process, JobMember)

@@ -77,21 +77,29 @@ _marks: defaultdict[str, str] = defaultdict(lambda: chr(len(_marks) + 1))
 """A character for each style there is."""
 
 
-def changes(before: Line, after: Line) -> tuple[Move | None, list[Piece]]:
+def changes(
+    before: Line, after: Line, likely: Move | None = None
+) -> tuple[Move | None, list[Piece]]:
     """Return what is to be written to make one line of the other, from left to right, each piece of
     one run of ``after``; where characters may be wide it is all from the first difference on. And a
-    move to the left that comes before it and makes it less."""
+    move to the left that comes before it and makes it less: the ``likely`` one if that leaves
+    little, since it costs much less to try one than to find one."""
     old, new = _cells(before), _cells(after)
     if old is None or new is None:
         return None, _all_from_the_first(before, after)
-    pieces = _pieces(old, new, after)
+    marked = _marked(old, new)
+    if likely is not None and marked.count(b"x") > 2 * _MOVED_LEAST:
+        left = _marked(_moved(old, likely), new)
+        if left.count(b"x") < _MOVED_LEAST:
+            return likely, _pieces(left, new, after)
+    pieces = _pieces(marked, new, after)
     changed = _cells_in(pieces)
     if changed < _MOVED_LEAST:
         return None, pieces
     move = _move(old.text, new.text, pieces)
     if move.stop - move.start - move.cells < _MOVED_LEAST:
         return None, pieces
-    rest = _pieces(_moved(old, move), new, after)
+    rest = _pieces(_marked(_moved(old, move), new), new, after)
     return (move, rest) if changed - _cells_in(rest) >= _MOVED_LEAST else (None, pieces)
 
 
@@ -129,12 +137,17 @@ def _cells_in(pieces: Sequence[Piece]) -> int:
     return sum([len(text) for _, text, _ in pieces])
 
 
-def _pieces(old: _Cells, new: _Cells, after: Line) -> list[Piece]:
+def _marked(old: _Cells, new: _Cells) -> bytes:
+    """Mark the cells that differ by ``x`` in one or both of their two bytes, others by zeros."""
     differ = old.number ^ new.number
     if old.styles != new.styles:
         differ |= _number(old.styles) ^ _number(new.styles)
     length = max(len(old.text), len(new.text))
-    marked = differ.to_bytes(2 * length, "little").translate(_MARKED)
+    return differ.to_bytes(2 * length, "little").translate(_MARKED)
+
+
+def _pieces(marked: bytes, new: _Cells, after: Line) -> list[Piece]:
+    """Return what stands in the marked cells of ``new``, whose runs are those of ``after``."""
     pieces: list[Piece] = []
     runs = iter(after)
     run_end, style = 0, ""
@@ -190,6 +203,8 @@ class Encoder:
         self.palette = palette
         self.color_system = color_system
         self._codes: dict[str, Codes] = {}
+        self._moved: dict[int, tuple[int, int]] = {}
+        """From where to where each line moved the last time."""
 
     def encode(self, lines: Iterable[Change], width: int) -> str:
         """Return the text that brings the terminal, ``width`` cells wide, up to date; empty if it
@@ -197,10 +212,15 @@ class Encoder:
         out: list[str] = []
         by_style: dict[Codes, list[tuple[int, int, str]]] = {}
         at = _NOWHERE
+        # The rows of a chart, and charts of one width, move by as many cells.
+        cells = 0
         for y, before, after in lines:
-            move, pieces = changes(before, after)
+            place = self._moved.get(y)
+            likely = Move(*place, cells) if place is not None and cells else None
+            move, pieces = changes(before, after, likely)
             if move is not None:
                 start, stop, cells = move
+                self._moved[y] = start, stop
                 out.append(f"{_way(at, y, start)}\x1b[{cells}P")
                 out.append(f"\x1b[{stop - cells - start}C\x1b[{cells}@")
                 at = y, stop - cells
@@ -217,10 +237,10 @@ class Encoder:
             for y, x, text in places:
                 out.append(_way(at, y, x))
                 out.append(text)
-                cells = width_of(text)
+                wide = width_of(text)
                 # What a terminal takes to be wide, and where it is after a line's last cell, is
                 # known for sure of its own characters only.
-                at = (y, x + cells) if cells == len(text) and x + cells < width else _NOWHERE
+                at = (y, x + wide) if wide == len(text) and x + wide < width else _NOWHERE
         if style != _NOTHING:
             out.append("\x1b[0m")
         return "".join(out)
