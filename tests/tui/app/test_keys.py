@@ -300,13 +300,14 @@ async def palette(drive: Driven, key: str) -> None:
         ("reverse", lambda: drive.view.reverse),
         # A way of a pair of keys, two words, the name of an action, a key.
         ("next gpu", lambda: gpu(drive) == 1),
-        ("by memory", lambda: drive.view.sort == "memory"),
+        ("by memory", lambda: drive.view.sort == "gpu memory"),
         ("now", lambda: "already live" in drive.lines[-2]),
         ("m", lambda: drive.view.mark is not None),
         ("whole", lambda: drive.dialog is None and "select a process" in drive.lines[-2]),
     ):
         await drive.press(key)
-        await drive.press(*["space" if one == " " else one for one in typed], "enter")
+        await drive.pilot.press(*["space" if one == " " else one for one in typed])
+        await drive.press("enter")
         assert holds(), typed
 
 

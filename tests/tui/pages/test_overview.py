@@ -52,7 +52,7 @@ def test_numbers_that_are_late_say_how_old_they_may_be(count: int, size: tuple[i
 def test_no_number_of_a_process_is_cut(scenario: str) -> None:
     """In the table a column is shown whole or dropped; only names and commands are cut."""
     what = scene(scenario, 2)
-    for width in range(20, 210, 7):
+    for width in range(20, 210, 11):
         frame = overview.draw(view_of(what, tree=False), width, 40)
         rows = {zone.y: zone.argument for zone in frame.zones if zone.action == "process"}
         shown = {row.key: row for row in frame.table}
@@ -173,7 +173,7 @@ def test_the_header_counts_what_its_key_lists() -> None:
 
 def test_the_footer_shows_whole_keys_only() -> None:
     """As many keys as fit, the most needed first; none is cut."""
-    for width in range(20, 200):
+    for width in range(20, 200, 3):
         *_, foot = drawn(view_of(scene()), width, 24)
         said = foot.split()
         assert said[0] == "q"

@@ -327,10 +327,10 @@ async def test_parentheses_go_a_minute_back_and_forth(night: Path) -> None:
         await drive.press("left_parenthesis")
         await drive.arrived()
         assert drive.now == 60.0
-        await drive.press("shift+left", "shift+left")
+        await drive.press("left_parenthesis", "left_parenthesis")
         await drive.arrived()
         assert drive.now == 0.0
-        await drive.press("shift+right")
+        await drive.press("right_parenthesis")
         await drive.arrived()
         assert drive.now == 60.0
 
