@@ -196,7 +196,7 @@ def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | 
         # From the middle on, so that what they say can still be weighed.
         sampling = asyncio.create_task(collector.sample_stacks(seconds)) if stacks else None
         try:
-            await watch(watched, sampler, take, seconds)
+            await watch(watched.pid, sampler, take, seconds, users=watched.users)
         finally:
             with contextlib.suppress(asyncio.CancelledError):
                 if sampling is not None:

@@ -118,8 +118,7 @@ def exporter_command(
     from gpuwatch.diagnosis.engine import Engine
     from gpuwatch.sources.kernel_log import KernelLog
 
-    watched = Watched(False, demo, None, interval_seconds, only)
-    source, _ = watched.open()
+    source, _ = Watched(False, demo, None, interval_seconds, only).open()
     sampler, engine = Sampler(source, interval_seconds), Engine()
 
     def age() -> tuple[float | None, bool]:
@@ -142,7 +141,7 @@ def exporter_command(
     with server, contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted():
         Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
         try:
-            asyncio.run(watch(watched, sampler, take))
+            asyncio.run(watch(None, sampler, take))
         finally:
             server.shutdown()
 

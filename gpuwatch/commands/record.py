@@ -182,9 +182,10 @@ async def _recorded(request: Request, source: Source, progress: _Progress) -> No
         # Not in the main thread, so no signal comes here.
         with contextlib.suppress(ValueError, RuntimeError):
             loop.add_signal_handler(number, task.cancel)
-    sampler = Sampler(source, request.watched.interval_seconds)
+    watched = request.watched
+    sampler = Sampler(source, watched.interval_seconds)
     with contextlib.suppress(asyncio.CancelledError):
-        await watch(request.watched, sampler, progress.take, request.seconds)
+        await watch(watched.pid, sampler, progress.take, request.seconds, users=watched.users)
 
 
 class _Progress:

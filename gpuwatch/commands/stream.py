@@ -49,7 +49,8 @@ def stream_command(watched: Watched, count: int | None, brief: bool) -> None:
             writer.write(snapshot)
         return writer.written == count
 
-    asyncio.run(watch(watched, Sampler(source, watched.interval_seconds), take))
+    sampler = Sampler(source, watched.interval_seconds)
+    asyncio.run(watch(watched.pid, sampler, take, users=watched.users))
 
 
 def _full_writer(out: TextIO) -> JsonLinesWriter:

@@ -147,7 +147,7 @@ def watch_command(
             if sampler is None:
                 _watch_hosts(hosts, judge)
             else:
-                asyncio.run(watch(watched, sampler, take))
+                asyncio.run(watch(watched.pid, sampler, take, users=watched.users))
             for one in deliveries:
                 one.finish()
         finally:

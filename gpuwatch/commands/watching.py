@@ -14,7 +14,6 @@ from gpuwatch.core.background import DaemonWorker
 from gpuwatch.core.text import SentenceError, clean
 
 if TYPE_CHECKING:
-    from gpuwatch.commands.options import Watched
     from gpuwatch.core.model import Snapshot
     from gpuwatch.core.sampler import Sampler
     from gpuwatch.core.source import Clock, JobReader, Source
@@ -132,14 +131,16 @@ class _OverError(Exception):
 
 
 async def watch(
-    watched: Watched,
+    pid: int | None,
     sampler: Sampler,
     take: Callable[[Snapshot, float], object],
     seconds: float | None = None,
+    *,
+    users: tuple[str, ...] = (),
 ) -> None:
-    """Hand each snapshot, cut down to the job and the users that are ``watched``, and the seconds
-    since the first to ``take``: for so many ``seconds``, until the job has ended, or until ``take``
-    says that it is enough. Closes ``sampler``."""
+    """Hand each snapshot (of the job of ``pid`` alone, and of ``users``, where they are given) and
+    the seconds since the first to ``take``: for so many ``seconds``, until the job has ended, or
+    until ``take`` says that it is enough. Closes ``sampler``."""
     began: float | None = None
 
     def deliver(snapshot: Snapshot) -> None:
@@ -147,10 +148,10 @@ async def watch(
         now = sampler.clock.monotonic()
         # The first reading can wait long for a driver that wakes up.
         began = now if began is None else began
-        kept = of_users(snapshot, watched.users)
-        kept = kept if watched.pid is None else attached_only(kept, watched.pid)
+        kept = of_users(snapshot, users)
+        kept = kept if pid is None else attached_only(kept, pid)
         enough = take(kept, now - began)
-        ended = watched.pid is not None and kept.jobs[0].ended_at_unix_seconds is not None
+        ended = pid is not None and kept.jobs[0].ended_at_unix_seconds is not None
         over = seconds is not None and now - began >= seconds - EARLY_BY_SECONDS
         if enough or ended or over:
             raise _OverError
