@@ -108,6 +108,12 @@ def test_gpus_and_users_of_a_recording_are_chosen_by_the_same_options(
     assert '"ada"' not in of_grace
 
 
+def test_the_jobs_of_one_user_are_diagnosed(gpuwatch: Gpuwatch) -> None:
+    """``-u`` leaves out those of others where a machine is watched."""
+    found = gpuwatch("diagnose", "--demo", "starved:3", "-u", "grace", "--json", code=None).json
+    assert len({tuple(one["job"]) for one in found["findings"] if one["job"]}) == 1
+
+
 def test_a_stream_has_the_processes_of_one_user(gpuwatch: Gpuwatch) -> None:
     """As status has."""
     said = gpuwatch("stream", "--demo", "starved:3", "--count", "1", "-u", "grace").out
