@@ -332,12 +332,16 @@ def _source(shown: str, stats: LogStats) -> Source:
     from gpuwatch.outputs.report.model import Source
     from gpuwatch.sources.logs.headings import COLUMNS
 
+    def readings(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted({COLUMNS[name].field for name in names}))
+
     return Source(
         name=shown,
         kind=stats.kind,
         left_out_lines=stats.other_lines + stats.torn_lines + stats.overlong_lines,
         notes=tuple(stats.sentences()),
-        unread_readings=tuple(sorted({COLUMNS[name].field for name in stats.unread})),
+        unread_readings=readings(stats.unread),
+        unreadable_readings=readings(stats.unreadable_columns),
         **{name: getattr(stats, name) for name in _COUNTS},
     )
 

@@ -74,8 +74,8 @@ class _Part:
     def __init__(
         self, model: type[Any], names: Iterable[str], *more: tuple[Any, ...], **parts: _Part
     ) -> None:
-        """``more``: fields that the model has not, first; ``parts``: those of which each is a tuple
-        of other parts."""
+        """Make the struct. ``more``: fields that the model has not, first; ``parts``: those of
+        which each is a tuple of other parts."""
         hints = get_type_hints(model, include_extras=True)
         defaults = {one.name: one.default for one in fields(model)}
         self.names = tuple([name for name in names if name not in parts])

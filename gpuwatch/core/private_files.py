@@ -33,14 +33,14 @@ def why(error: OSError, sentences: Mapping[int, str] = _SENTENCES) -> str:
 
 
 def state_folder(name: str = "") -> Path:
-    """``name`` in gpuwatch's own folder under ``XDG_STATE_HOME`` (``~/.local/state``)."""
+    """Return ``name`` in gpuwatch's own folder under ``XDG_STATE_HOME`` (``~/.local/state``)."""
     from platformdirs import user_state_path  # noqa: PLC0415 - only who keeps files pays for it
 
     return user_state_path(_OWN, appauthor=False) / name
 
 
 def config_file() -> Path:
-    """Where a user's preferences are: in ``XDG_CONFIG_HOME`` (``~/.config``)."""
+    """Return the folder of a user's preferences: in ``XDG_CONFIG_HOME`` (``~/.config``)."""
     from platformdirs import user_config_path  # noqa: PLC0415 - only who keeps files pays for it
 
     return user_config_path(_OWN, appauthor=False) / "config.toml"
@@ -71,7 +71,7 @@ def _make_private(folder: Path, *, follow: bool) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """For ``open(..., opener=private)``: a new file is readable by its owner alone."""
+    """Open a file, as ``opener`` of ``open``: a new file is readable by its owner alone."""
     return os.open(path, flags, 0o600)
 
 

@@ -100,19 +100,19 @@ class Sampler:
 
     @property
     def in_flight_seconds(self) -> float | None:
-        """How long the read under way has been running; ``None``: none is."""
+        """Time for which the read under way has been running; ``None``: none is."""
         if self._read_started is None:
             return None
         return self.clock.monotonic() - self._read_started
 
     @property
     def age_seconds(self) -> float | None:
-        """How old the newest good snapshot is; ``None`` before the first."""
+        """Age of the newest good snapshot; ``None`` before the first."""
         return None if self._good_at is None else self.clock.monotonic() - self._good_at
 
     @property
     def overdue(self) -> bool:
-        """The newest snapshot is older than two intervals: a screen should show its age."""
+        """Whether the newest snapshot is older than two intervals: a screen should show its age."""
         age = self.age_seconds
         if age is None:
             age = self.in_flight_seconds or 0.0
@@ -280,7 +280,7 @@ class Sampler:
 
 
 def checked_interval(seconds: float) -> float:
-    """``seconds`` if a sampler can keep it; ``ValueError`` with a sentence otherwise."""
+    """Return ``seconds`` if a sampler can keep it. Raises ``ValueError`` with a sentence."""
     if not INTERVAL_MIN_SECONDS <= seconds <= INTERVAL_MAX_SECONDS:
         raise ValueError(
             f"the interval must be between {INTERVAL_MIN_SECONDS:g} and "

@@ -166,7 +166,7 @@ MOMENT_SECONDS = 1e-9
 
 
 class Spacing(NamedTuple):
-    """How far apart polls are meant to be, and how far at most: from there on it is a gap."""
+    """Distance that polls are meant to have, and the longest: from there on it is a gap."""
 
     interval: float
     longest: float
@@ -411,7 +411,7 @@ _UNITS = {"bytes": float(1 << 27), "samples": float(1 << 8)}
 second."""
 
 
-def unit_of(name: object) -> float:
+def stored_unit(name: object) -> float:
     """Return the unit in which a tier stores the series: a power of two, which costs no
     precision."""
     return next((unit for word, unit in _UNITS.items() if word in str(name)), 1.0)
@@ -440,7 +440,7 @@ class Tier:
 
     def widen(self, names: Sequence[object]) -> None:
         """Begin to hold these series as well."""
-        self._units += map(unit_of, names)
+        self._units += map(stored_unit, names)
         self._rows.widen(3 * len(names), NAN)
 
     def extend(self, bucket: int, columns: Sequence[Sequence[Band | None]]) -> None:
@@ -524,8 +524,6 @@ class Table:
         self.tiers = [Tier(width, reach) for width, reach in tiers]
         self.latest_at = -math.inf
         self.folded_until = -math.inf
-        self.dropped = 0
-        """Number of rows folded or forgotten so far."""
         self.places: dict[Hashable, int] = {}
         """Place in each row of every column that has had a reading."""
         self._pending: list[tuple[float, float, Values]] = []
@@ -843,13 +841,10 @@ class Table:
     def _drop(self, count: int) -> None:
         self.times.drop(count)
         self.readings.drop(count)
-        self.dropped += count
 
 
 # --- series, as charts draw them --------------------------------------------------------------
 
-_LONG_COLUMN_SECONDS = 5.0
-"""Width from which the newest column is added to, not made anew."""
 _PARTS_LEAST = 12
 """Least number of a tier's buckets that make a column, if there are any as fine."""
 _VIEWS_KEPT = 3
@@ -865,17 +860,13 @@ def _divides(part: float, width: float) -> bool:
 class _View:
     """Columns of one width that were made before, from the bucket ``first`` on."""
 
-    __slots__ = ("columns", "first", "growing", "seen", "widest")
+    __slots__ = ("columns", "first", "seen", "widest")
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.columns: list[Column | None] = []
         self.seen = -math.inf
         """Time of the newest reading that the columns include."""
-        self.growing: tuple[int, int, Stat | None] | None = None
-        """The column of the newest reading: its bucket, the number (among all rows ever taken) of
-        the first row that is not in it yet, and its statistic so far. Another reading costs the
-        same however long the column is."""
         self.widest = 0
 
     def reaches(self, first: int) -> bool:
@@ -933,36 +924,11 @@ class Series:
         view.begin(first, count)
         start = view.outdated_from(column_seconds, fed=table.times.count > 0)
         if start <= last:
-            view.columns[start - view.first :] = self._compute(start, last, column_seconds, view)
+            view.columns[start - view.first :] = self._compute(start, last, column_seconds)
             view.seen = table.latest_at
         return view.columns[first - view.first : last + 1 - view.first]
 
-    def _compute(self, first: int, last: int, width: float, view: _View) -> list[Column | None]:
-        newest = last + 1
-        if self.table.times.count > 0 and width >= _LONG_COLUMN_SECONDS:
-            newest = bucket_index(self.table.latest_at, width)
-        if not first <= newest <= last:
-            return self._closed(first, last, width)
-        grown = self._grown(newest, width, view)
-        return [*self._closed(first, newest - 1, width), grown, *[None] * (last - newest)]
-
-    def _grown(self, bucket: int, width: float, view: _View) -> Column | None:
-        """Return the column of the newest reading: its content before, and the readings since."""
-        table, dropped, count = self.table, self.table.dropped, self.table.times.count
-        known, parts = view.growing, list[Stat | None]()
-        if known is not None and known[0] == bucket and known[1] >= dropped:
-            parts, new = [known[2]], known[1] - dropped
-        else:
-            start, folded = bucket * width, table.folded_until
-            new = bisect_right(table.at, start + width * TOLERANCE)
-            if start < folded - width * TOLERANCE:
-                parts = [*table.folded(self._place, start, folded, width)]
-        parts += table.stats(self._place, [(new, count)])
-        stat = merged([part for part in parts if part is not None])
-        view.growing = bucket, dropped + count, stat
-        return None if stat is None else stat.column
-
-    def _closed(self, first: int, last: int, width: float) -> list[Column | None]:
+    def _compute(self, first: int, last: int, width: float) -> list[Column | None]:
         columns: list[Column | None] = []
         folded = self.table.folded_until - width * TOLERANCE
         while first <= last and first * width < folded:

@@ -41,8 +41,8 @@ def clean(text: str, limit: int = 4096) -> str:
 
 
 def bug_place(error: BaseException) -> str:
-    """``KeyError in nvml_parse.py line 88``, where it was raised. Without its own words, which can
-    quote whatever was read: a command line, a path, a name."""
+    """Return ``KeyError in nvml_parse.py line 88``, where it was raised. Without its own words,
+    which can quote whatever was read: a command line, a path, a name."""
     what = type(error).__name__
     if isinstance(error, OSError) and error.errno is not None:
         what += f" ({os.strerror(error.errno)})"

@@ -21,13 +21,18 @@ _PREFIXES = ("B", "K", "M", "G", "T", "P")
 
 
 def percent(value: float | None) -> str:
-    """``47%``; over 100 as it is (a process can use several cores)."""
+    """Return ``47%``; more than 100 as it is (a process can use several cores)."""
     return UNKNOWN if value is None else f"{value:.0f}%"
 
 
+def fine_percent(value: float) -> str:
+    """Return ``4.2%``, ``42%``: below ten percent another digit says something."""
+    return f"{value:.{1 if abs(value) < 9.95 and round(value, 1) % 1 else 0}f}%"
+
+
 def size(value: float | None, digits: int = 1) -> str:
-    """Bytes in at most five characters: ``512B``, ``9.8M``, ``139.8G``, ``1.5T``; below 100 with so
-    many ``digits``."""
+    """Return bytes in at most five characters: ``512B``, ``9.8M``, ``139.8G``, ``1.5T``; below 100
+    with so many ``digits``."""
     if value is None:
         return UNKNOWN
     amount, place = float(value), 0
@@ -41,7 +46,7 @@ def size(value: float | None, digits: int = 1) -> str:
 
 
 def size_of(used: float | None, total: float | None) -> str:
-    """``31.2/139.8G``: both in the unit of the total, so that they can be compared at a glance."""
+    """Return ``31.2/139.8G``: both in the unit of the total, to be compared at a glance."""
     if total is None:
         return size(used)
     text = size(total)
@@ -55,7 +60,7 @@ def size_of(used: float | None, total: float | None) -> str:
 
 
 def gpu_memory(gpu: Gpu) -> str:
-    """``31.2/139.8G``, ``9.8G by processes``."""
+    """Return ``31.2/139.8G``, ``9.8G by processes``."""
     used = gpu.reading.memory_used_bytes
     if gpu.reading.memory_used_is_process_sum:
         return f"{size(used)} by processes"
@@ -63,12 +68,12 @@ def gpu_memory(gpu: Gpu) -> str:
 
 
 def rate(bytes_per_second: float | None) -> str:
-    """``1.2G/s``."""
+    """Return ``1.2G/s``."""
     return UNKNOWN if bytes_per_second is None else f"{size(bytes_per_second)}/s"
 
 
 def samples(per_second: float | None) -> str:
-    """Samples (or steps) a second in at most five characters, three digits or more of them:
+    """Return samples (or steps) a second in at most five characters, three digits or more of them:
     ``0.53``, ``57.3``, ``512``, ``12345``, ``123k``."""
     if per_second is None:
         return UNKNOWN
@@ -81,12 +86,12 @@ def samples(per_second: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share of 1 as ``43%``."""
+    """Return a share of 1 as ``43%``."""
     return UNKNOWN if value is None else percent(100.0 * value)
 
 
 def plural(number: int, noun: str) -> str:
-    """``1 snapshot``, ``1,204 snapshots``, ``2 processes``."""
+    """Return ``1 snapshot``, ``1,204 snapshots``, ``2 processes``."""
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number:,} {noun}{ending}"
 
@@ -100,7 +105,7 @@ def watts(value: float | None) -> str:
 
 
 def energy(joules: float | None) -> str:
-    """``0.10Wh``, ``38.2Wh``, ``1.24kWh``: one unit for all, so that two can be compared."""
+    """Return ``0.10Wh``, ``38.2Wh``, ``1.24kWh``: one unit, so that two can be compared."""
     if joules is None:
         return UNKNOWN
     hours = joules / 3600
@@ -121,7 +126,7 @@ def megahertz(value: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """How long something ran, in at most six characters: ``42s``, ``3m07``, ``5h12``, ``3d04h``."""
+    """Return whole seconds in at most six characters: ``42s``, ``3m07``, ``5h12``, ``3d04h``."""
     if seconds is None:
         return UNKNOWN
     whole = max(0, int(seconds))
@@ -137,7 +142,7 @@ def age(seconds: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """How long one thing took, in three digits: ``12.3 ms``, ``1.2 s``."""
+    """Return how long one thing took, in three digits: ``12.3 ms``, ``1.2 s``."""
     if seconds is None:
         return UNKNOWN
     if seconds < 0.9995:
@@ -146,19 +151,20 @@ def duration(seconds: float | None) -> str:
 
 
 def interval(seconds: float) -> str:
-    """``0.5s``, ``1s``, ``10s``: a refresh interval without needless digits."""
+    """Return ``0.5s``, ``1s``, ``10s``: a refresh interval without needless digits."""
     return f"{seconds:g}s"
 
 
 def gpu_label(gpu: Gpu) -> str:
-    """``0``; ``0.3`` for MIG instance 3 of GPU 0."""
+    """Return ``0``; ``0.3`` for MIG instance 3 of GPU 0."""
     identity = gpu.identity
     instance = "" if identity.mig_instance is None else f".{identity.mig_instance}"
     return f"{identity.index}{instance}"
 
 
 def ranges(labels: Iterable[str]) -> str:
-    """Labels of GPUs in their order, three and more in a row as one: ``0-3,5``; ``-`` for none."""
+    """Return labels of GPUs in their order, three and more in a row as one: ``0-3,5``; ``-`` for
+    none."""
     runs: list[list[str]] = []
     for label in labels:
         last = runs[-1][-1] if runs else ""
@@ -171,7 +177,7 @@ def ranges(labels: Iterable[str]) -> str:
 
 
 def round_marks(start: float, seconds: float, least: float) -> tuple[int, list[float]]:
-    """The shortest round step of at least so many seconds, and its multiples in a time."""
+    """Return the shortest round step of at least so many seconds, and its multiples in a time."""
     step = next((one for one in _STEPS if one >= least), _DAY * -(-int(least) // _DAY))
     first = -(-start // step) * step
     count = int((start + seconds - first) // step) + 1
@@ -186,19 +192,19 @@ _STEPS = (
 
 
 def listed(words: Sequence[str], last: str = "and") -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Return ``a``, ``a and b``, ``a, b and c``."""
     return "".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def gpus_called(numbers: Sequence[str]) -> str:
-    """``GPU 3``, ``GPUs 0 and 2``, ``GPUs 0, 1 and 4``, ``GPUs 0 to 7``: in a sentence."""
+    """Return ``GPU 3``, ``GPUs 0 and 2``, ``GPUs 0, 1 and 4``, ``GPUs 0 to 7``."""
     runs = ranges(numbers).split(",") if numbers else []
     parts = [run.replace("-", " to ") for run in runs]
     return f"GPU{'' if len(numbers) == 1 else 's'} {listed(parts)}"
 
 
 def gpus_named(gpus: Iterable[GpuIdentity]) -> str:
-    """The same; a MIG instance is ``GPU 0 (MIG 3)``."""
+    """Return the GPUs as ``gpus_called`` does; a MIG instance is ``GPU 0 (MIG 3)``."""
     return gpus_called(
         [
             f"{gpu.index}{'' if gpu.mig_instance is None else f' (MIG {gpu.mig_instance})'}"
@@ -208,7 +214,7 @@ def gpus_named(gpus: Iterable[GpuIdentity]) -> str:
 
 
 def gpu_time(seconds: float | None) -> str:
-    """``42 GPU-seconds``, ``13 GPU-minutes``, ``4.7 GPU-hours``."""
+    """Return ``42 GPU-seconds``, ``13 GPU-minutes``, ``4.7 GPU-hours``."""
     if seconds is None:
         return UNKNOWN
     if seconds < 7200:
@@ -227,8 +233,8 @@ def is_price(value: object) -> bool:
 
 
 def worth(gpu_seconds: float, price_per_gpu_hour: float | None, joules: float | None) -> str:
-    """``, 11.75 at 2.5 a GPU-hour`` at a price, ``, 38.2Wh`` without one; empty where neither is
-    known, or it is next to nothing."""
+    """Return ``, 11.75 at 2.5 a GPU-hour`` at a price, ``, 38.2Wh`` without one; empty where
+    neither is known, or it is next to nothing."""
     if price_per_gpu_hour is not None:
         money = gpu_seconds / 3600.0 * price_per_gpu_hour
         return f", {money:,.2f} at {price_per_gpu_hour:g} a GPU-hour" if money >= 0.005 else ""
@@ -236,15 +242,15 @@ def worth(gpu_seconds: float, price_per_gpu_hour: float | None, joules: float | 
 
 
 def exit_words(code: int) -> str:
-    """``exit code 3``, ``ended by SIGKILL``."""
+    """Return ``exit code 3``, ``ended by SIGKILL``."""
     known = -code in {one.value for one in signal.Signals}
     name = signal.Signals(-code).name if known else f"signal {-code}"
     return f"exit code {code}" if code >= 0 else f"ended by {name}"
 
 
 def quantity(value: float | str | bool | None, unit: str | None) -> str:
-    """A reading with its unit: ``47%``, ``2.9G/s``, ``88 C``, ``yes``; ``-`` where it was not
-    read."""
+    """Return a reading with its unit: ``47%``, ``2.9G/s``, ``88 C``, ``yes``; ``-`` where it was
+    not read."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
@@ -253,7 +259,9 @@ def quantity(value: float | str | bool | None, unit: str | None) -> str:
         return value if isinstance(value, str) else _number(value)
     if unit in _WRITERS:
         return _WRITERS[unit](value)
-    return f"{_number(value)}{'' if unit.startswith('%') else ' '}{unit}"
+    if unit.startswith("%"):
+        return f"{fine_percent(value)}{unit[1:]}"
+    return f"{_number(value)} {unit}"
 
 
 _WRITERS: dict[str, Callable[[float], str]] = {"bytes": size, "bytes/s": rate}
@@ -268,7 +276,7 @@ _PART = r"\s*(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})\s*(s|min|m|h|d)\s*"
 
 
 def seconds_in(text: str) -> float | None:
-    """The other way round: ``90``, ``90s``, ``15m``, ``1h30m``, ``2d``; ``None`` for what is none
+    """Return the seconds in ``90``, ``90s``, ``15m``, ``1h30m``, ``2d``; ``None`` for what is none
     of these."""
     text = f"{text}s" if re.fullmatch(r"\s*[\d.]+\s*", text, re.ASCII) else text
     if re.fullmatch(f"(?:{_PART}){{1,4}}", text, re.ASCII) is None:

@@ -73,6 +73,9 @@ class Gain:
         return f"{self.brief}{between}, limited by {self.limited_by}"
 
 
+_BETWEEN = "||"
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """A change to make; ``setting`` names a knob where there is one (``num_workers``)."""
@@ -89,13 +92,13 @@ class Advice:
     gain: Gain | None = None
     """Gain of this change alone, where it can be estimated."""
     says: str = ""
-    """The action, ``present`` and ``wanted``, a line each, with places for their numbers
-    (``sentence.template``); empty where they have none."""
+    """The action, ``present`` and ``wanted``, with places for their numbers (``sentence.template``)
+    and bars between, since a recording keeps no line ends; empty where they have no numbers."""
 
     def __post_init__(self) -> None:
-        lines = "\n".join([self.action, self.present or "", self.wanted or ""])
-        if has_marks(lines):
-            object.__setattr__(self, "says", template(lines))
+        parts = _BETWEEN.join([self.action, self.present or "", self.wanted or ""])
+        if has_marks(parts):
+            object.__setattr__(self, "says", template(parts))
         for name in ("action", "present", "wanted", "why"):
             text = getattr(self, name)
             object.__setattr__(self, name, text and plain(text))
@@ -110,16 +113,14 @@ class Advice:
         return f"{self.setting} {self.present} -> {self.wanted}"
 
 
-ALSO_SEEN = "also seen: "
-"""How the reason of a rule begins that fired on a symptom of the cause."""
-
-
 @dataclass(frozen=True, slots=True)
 class RuledOut:
     """A rule that fired, or could have been thought of, and is not the cause here."""
 
     rule: str
     why: str
+    symptom: bool = False
+    """Whether it fired on a symptom of the cause, which ``why`` says."""
 
 
 def severity_place(severity: str) -> int:
@@ -462,10 +463,10 @@ def _advice(members: Sequence[Finding]) -> tuple[Advice, ...]:
 
 
 def _one_advice(alike: Sequence[Advice]) -> Advice:
-    lines = filled(united([one.says for one in alike])).split("\n")
-    if len(alike) == 1 or len(lines) != 3:
+    parts = filled(united([one.says for one in alike])).split(_BETWEEN)
+    if len(alike) == 1 or len(parts) != 3:
         return alike[0]
-    action, present, wanted = lines
+    action, present, wanted = parts
     return replace(
         alike[0],
         action=action,

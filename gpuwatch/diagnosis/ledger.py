@@ -173,8 +173,8 @@ class Ledger:
         self._idle_lost: dict[GpuKey, defaultdict[str, float]] = {}
         self._turned: dict[EpisodeKey, float] = {}
         """Seconds watched by the time it came or went."""
-        self._left_out = defaultdict[tuple[str, ProcessKey | None], float](float)
-        """GPU seconds lost in episodes that are not kept."""
+        self._left_out = defaultdict[str, float](float)
+        """GPU seconds lost in episodes that are not kept, by rule."""
         self._watched = 0.0
         self._at = -math.inf
         self.raised = 0
@@ -266,8 +266,8 @@ class Ledger:
         for pause in page.pauses:
             self._note_pause(pause)
         if isinstance(other, Ledger):
-            for whose, seconds in other._left_out.items():
-                self._left_out[whose] += seconds
+            for rule, seconds in other._left_out.items():
+                self._left_out[rule] += seconds
         self._keep_bounds()
 
     # -- what it says -----------------------------------------------------------------------------
@@ -294,24 +294,12 @@ class Ledger:
         turned = [(self._episodes.get(key), at) for key, at in tuple(self._turned.items())]
         return tuple([Standing(row[-1], self._watched - at) for row, at in turned if row])
 
-    def lost_gpu_seconds(self, *, rule: str | None = None, job: ProcessKey | None = None) -> float:
-        """Return the GPU time lost to all findings, or to those of one rule or one job."""
-        known = [(one.rule, one.job, one.cost_gpu_seconds or 0.0) for one in self.episodes()]
-        known += [(name, whose, seconds) for (name, whose), seconds in self._left_out.items()]
-        return sum(
-            [
-                seconds
-                for name, whose, seconds in known
-                if rule in (None, name) and job in (None, whose)
-            ]
-        )
-
     def lost_by_rule(self) -> Mapping[str, float]:
         """Return the GPU time lost to each rule's findings so far; none of it ever falls."""
         lost = defaultdict[str, float](float)
         for one in self.episodes():
             lost[one.rule] += one.cost_gpu_seconds or 0.0
-        for (rule, _), seconds in self._left_out.items():
+        for rule, seconds in self._left_out.items():
             lost[rule] += seconds
         return lost
 
@@ -480,7 +468,7 @@ class Ledger:
             del self._episodes[key]
             self._counted.pop(key, None)
             self._turned.pop(key, None)
-        self._left_out[key.rule, key.job] += cost
+        self._left_out[key.rule] += cost
         return True
 
     # -- pauses -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.accounting import GpuTime
 from gpuwatch.diagnosis.explanations import RankedFinding, arrange
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.finding import ALSO_SEEN, Evidence, Finding, Pause, RuledOut, Unchecked
+from gpuwatch.diagnosis.finding import Evidence, Finding, Pause, RuledOut, Unchecked
 from gpuwatch.diagnosis.gain import lost_watts, with_gains
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.rule_state import RuleState, confidence
@@ -203,8 +203,7 @@ class Subject:
         for symptom in ranked.symptoms:
             if symptom.firing is not None:
                 says = said(window, symptom.firing, symptom.firing.summary)
-                why = f"{ALSO_SEEN}{_lower(says)}"
-                yield RuledOut(symptom.rule.name, why)
+                yield RuledOut(symptom.rule.name, _lower(says), symptom=True)
         for rival in ranked.rivals:
             yield RuledOut(rival.rule.name, "weaker evidence over the same time")
         if not ranked.state.rule.has_look_alikes:

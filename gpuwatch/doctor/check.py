@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpuwatch.core import units
 from gpuwatch.core.model import GpuIdentity, Problem, Snapshot
 from gpuwatch.core.text import clean
-from gpuwatch.doctor.nvidia_smi import NvidiaSmi
+from gpuwatch.doctor.nvidia_smi import SmiAnswer
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.nvml.survey import Survey
 
@@ -104,7 +104,8 @@ class Facts:
     survey: Survey | None
     """NVIDIA's driver; ``None`` where the machine has that of another vendor."""
     driver_silent: bool
-    smi: NvidiaSmi
+    smi: SmiAnswer | None
+    """``None`` where nvidia-smi is not installed."""
     terminal: Terminal
     environment: Mapping[str, str]
     clocks: tuple[ClockPair, ClockPair]

@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu
+from gpuwatch.core.model import GpuIdentity, Problem
 from gpuwatch.core.registry import OF_GPU, unit_of
 from gpuwatch.doctor.check import (
     FAIL,
@@ -24,13 +24,11 @@ from gpuwatch.doctor.check import (
 from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.sources.nvml import messages, readings, schedule, tables
 from gpuwatch.sources.nvml.schedule import Reading
-from gpuwatch.sources.nvml.survey import Answer, Samples
+from gpuwatch.sources.nvml.survey import Answer, Samples, Survey
 
-K = TypeVar("K")
-V = TypeVar("V")
 DRIVER, GPUS, READINGS = "Driver", "GPUs", "Readings"
 CALL_MICROSECONDS = "call_microseconds"
-"""Median of what a call of the driver took for a reading."""
+"""Time that a call of the driver took for a reading."""
 SLOW_WAKE_SECONDS = 1.0
 OLD_SAMPLE_SECONDS, FUTURE_SAMPLE_SECONDS = 10.0, 1.0
 """The driver adds samples several times a second, and stamps them by the machine's clock."""
@@ -46,12 +44,6 @@ _REPORT = (
     "See whether `nvidia-smi -q` has it, and look in `dmesg`; `gpuwatch doctor --bundle FILE` "
     "collects what a bug report needs."
 )
-_JUDGED = {
-    "memory_used_bytes": 256 << 20, "power_limit_watts": 1.0, "temperature_celsius": 4.0,
-    "fan_percent": 10.0, "pcie_width": 0,
-}  # fmt: skip
-"""Readings in which nvidia-smi must agree, give or take so much, where ours stood still meanwhile.
-The others move from one moment to the next, or because nvidia-smi wakes the GPU."""
 _FIELDS_OF_PROBLEMS = {
     readings.PROCESS_LIST: ("processes",), readings.PROCESS_BUSY: ("gpu_busy_percent",),
 }  # fmt: skip
@@ -118,7 +110,8 @@ def versions(facts: Facts) -> Iterator[Check]:
     )
     if module is not None and of_library is not None:
         # The library can leave out the last part of its version.
-        if all(one == other for one, other in zip(*_parts(module, of_library), strict=False)):
+        parts = zip(module.split("."), of_library.split("."), strict=False)
+        if all(one == other for one, other in parts):
             yield check
             return
         said = messages.cannot_start(tables.LIB_RM_VERSION_MISMATCH, in_container=False)
@@ -146,57 +139,49 @@ def _library_version(facts: Facts) -> str | None:
     return None if said is None else said.partition(".")[2] or None
 
 
-def _parts(*versions: str) -> tuple[list[str], ...]:
-    return tuple(version.split(".") for version in versions)
-
-
 def nvidia_smi(facts: Facts) -> Iterator[Check]:
-    smi, name = facts.smi, "nvidia-smi"
-    if smi.path is None:
-        reason = "not installed, so there is nothing to compare"
-        yield Check(group=DRIVER, name=name, status=SKIP, reason=reason)
-        return
-    if smi.error is not None:
+    smi, check = facts.smi, Check(group=DRIVER, name="nvidia-smi", status=PASS)
+    if smi is None:
+        yield replace(check, status=SKIP, reason="not installed")
+    elif smi.error is not None:
         status = WARN if _is_running(facts) or _is_there(facts) else SKIP
-        check = Check(group=DRIVER, name=name, status=status, reason=smi.error)
-        yield replace(check, private=not smi.error.startswith(_WORDS_OF_SMI))
-        return
-    compared = differing = 0
-    for answer in _answers(facts):
-        for field in answer.values.keys() & _JUDGED.keys():
-            agrees = _agrees(facts, answer, field)
-            compared += agrees is not None
-            differing += agrees is False
-    unknown = {gpu.uuid for gpu in facts.snapshot.gpus if gpu.identity.mig_parent_uuid is None}
-    unknown -= smi.gpus.keys()
-    reason = f"{smi.answer}; {compared - differing} of {compared} readings that stood still agree"
-    if unknown:
-        reason += f"; it does not list {units.plural(len(unknown), 'GPU')} that the library has"
-    status = WARN if differing or unknown else PASS
-    yield Check(group=DRIVER, name=name, status=status, reason=reason)
+        private = not smi.error.startswith(_WORDS_OF_SMI)
+        yield replace(check, status=status, reason=smi.error, private=private)
+    else:
+        cards = [gpu for gpu in facts.snapshot.gpus if gpu.identity.mig_parent_uuid is None]
+        reason = f"it works, and lists {units.plural(smi.gpu_count, 'GPU')}"
+        if facts.survey is not None and facts.survey.running and smi.gpu_count != len(cards):
+            reason += f", of which the library has {len(cards)}"
+            check = replace(check, status=WARN)
+        yield replace(check, reason=reason)
 
 
 def gpus(facts: Facts) -> Iterator[Check]:
     if facts.driver_silent and not facts.snapshot.gpus:
         return
-    by_name: dict[str, list[Gpu]] = {}
-    for gpu in facts.snapshot.gpus:
-        if not gpu.lost and gpu.identity.mig_parent_uuid is None:
-            by_name.setdefault(gpu.identity.name, []).append(gpu)
+    found = [gpu.identity for gpu in facts.snapshot.gpus if not gpu.lost]
+    by_name = dict[str, list[GpuIdentity]]()
+    for gpu in found:
+        if gpu.mig_parent_uuid is None:
+            by_name.setdefault(gpu.name, []).append(gpu)
     for name, alike in by_name.items():
-        labels = units.gpus_named(gpu.identity for gpu in alike)
-        total = alike[0].identity.memory_total_bytes
+        total = alike[0].memory_total_bytes
         memory = "the host's memory" if total is None else f"{units.size(total)} of memory"
-        yield Check(group=GPUS, name=labels, status=PASS, reason=f"{name}, {memory}")
-    instances = [one for one in facts.snapshot.gpus if one.identity.mig_parent_uuid is not None]
+        reason = f"{name}, {memory}"
+        yield Check(group=GPUS, name=units.gpus_named(alike), status=PASS, reason=reason)
+    instances = [gpu for gpu in found if gpu.mig_parent_uuid is not None]
     if instances:
-        names = dict.fromkeys(one.identity.name for one in instances)
         count = units.plural(len(instances), "MIG instance")
-        cards = {gpu.uuid: gpu.identity for gpu in facts.snapshot.gpus}
-        parents = {one.identity.mig_parent_uuid or "" for one in instances}
-        divided = units.gpus_named(cards[uuid] for uuid in sorted(parents & cards.keys()))
-        reason = f"{count} on {divided}: {units.listed(list(names))}"
+        parents = {gpu.mig_parent_uuid for gpu in instances}
+        divided = units.gpus_named(gpu for gpu in found if gpu.uuid in parents)
+        names = units.listed(list(dict.fromkeys(gpu.name for gpu in instances)))
+        reason = f"{count} on {divided}: {names}"
         yield Check(group=GPUS, name="MIG", status=PASS, reason=reason)
+    yield from _missing(facts)
+
+
+def _missing(facts: Facts) -> Iterator[Check]:
+    """Yield why GPUs are lost, or why there is none."""
     for problem in facts.snapshot.problems:
         about_gpus = problem.reading in (None, "lost") and problem.severity == "error"
         if problem.source == "nvml" and about_gpus and problem.message not in facts.said:
@@ -208,17 +193,14 @@ def gpus(facts: Facts) -> Iterator[Check]:
 
 
 def each_reading(facts: Facts) -> Iterator[Check]:
-    for answer in _answers(facts):
+    """Yield the answers in the order of the GPUs, and of the readings."""
+    for answer in () if facts.survey is None else facts.survey.answers.values():
         yield _reading(facts, answer)
 
 
 def whatever_else(facts: Facts) -> Iterator[Check]:
     """Yield what the dashboard says of the driver and no check above has said."""
-    survey = facts.survey
-    if survey is not None and survey.broke_off is not None:
-        reason = f"not everything could be asked for: {survey.broke_off}"
-        yield Check(group=READINGS, name="all of it", status=FAIL, reason=reason)
-    failing = set() if survey is None else survey.failing
+    failing = set() if facts.survey is None else facts.survey.failing
     for problem in facts.snapshot.problems:
         if problem.source == "nvml" and problem.message not in facts.said | failing:
             facts.said.add(problem.message)
@@ -244,41 +226,47 @@ def _reading(facts: Facts, answer: Answer) -> Check:
     cost = answer.seconds_per_call
     microseconds = None if cost is None else round(cost * 1e6, 1)
     costs = (Measured(CALL_MICROSECONDS, microseconds, "us", said=False),)
-    nothing = bool(reading.fields) and not answer.values and reading.name != readings.SAMPLES
-    if answer.error or nothing:
-        words = answer.error_words if answer.error else messages.error_words(tables.SENSELESS)
-        if said and not answer.error:
-            words = said[0].message
-        cure = said[0].message if said and answer.error == tables.NO_PERMISSION else _REPORT
-        status = FAIL if reading.importance == schedule.IMPORTANT else WARN
-        return replace(check, status=status, reason=words, cure=cure, measured=costs)
+    gave_nothing = bool(reading.fields) and not answer.values and reading.name != readings.SAMPLES
+    if answer.error or gave_nothing:
+        return replace(_failed(check, answer, said), measured=costs)
     measured = [_measured(reading, name, value) for name, value in answer.values.items()]
-    survey, uuid = facts.survey, answer.gpu.uuid
-    if reading.name == readings.PROCESS_LIST and survey is not None and uuid in survey.lists:
-        function, size = survey.lists[uuid]
-        function = function.removeprefix("nvmlDeviceGet")
-        if size is not None:
-            measured.append(Measured("record_bytes", size, None, "", "bytes a record"))
-        measured.append(Measured("function", function, None, "by"))
-    if reading.name == readings.SAMPLES and survey is not None and uuid in survey.samples:
-        check = _judged_samples(check, survey.samples[uuid])
-        measured += check.measured
     if reading.fields == readings.HEALTH_FIELDS and not any(answer.values.values()):
         check = replace(check, reason="none")
+    if facts.survey is not None:
+        measured += _record(facts.survey, answer)
+        check = _judged_samples(check, facts.survey.samples.get(answer.gpu.uuid))
     if said and check.status == PASS:
         # A part of it cannot be true, or is taken seldom.
         told = of_problem(said[0], READINGS, reading.name, WARN)
         check = replace(check, status=WARN, reason=told.reason.removesuffix("."), cure=told.cure)
-    differing = [field for field in answer.values if _agrees(facts, answer, field) is False]
-    check = replace(check, measured=(*measured, *costs, *_of_smi(facts, answer, differing)))
-    if differing:
-        cure = f"One of the two reads it wrong. {_REPORT}"
-        check = replace(check, status=WARN, cure=cure)
-    return check
+    return replace(check, measured=(*measured, *check.measured, *costs))
 
 
-def _judged_samples(check: Check, found: Samples) -> Check:
-    """How many the driver's buffer holds, how far apart, and whether they are of this time."""
+def _failed(check: Check, answer: Answer, said: list[Problem]) -> Check:
+    """Return the check of a reading that failed, or gave nothing."""
+    words = messages.error_words(answer.error or tables.SENSELESS)
+    if said and not answer.error:
+        words = said[0].message
+    cure = said[0].message if said and answer.error == tables.NO_PERMISSION else _REPORT
+    status = FAIL if answer.reading.importance == schedule.IMPORTANT else WARN
+    return replace(check, status=status, reason=words, cure=cure)
+
+
+def _record(survey: Survey, answer: Answer) -> Iterator[Measured]:
+    """Yield by what the driver lists processes."""
+    listed = survey.lists.get(answer.gpu.uuid)
+    if listed is not None and answer.reading.name == readings.PROCESS_LIST:
+        function, size = listed
+        if size is not None:
+            yield Measured("record_bytes", size, None, "", "bytes a record")
+        yield Measured("function", function.removeprefix("nvmlDeviceGet"), None, "by")
+
+
+def _judged_samples(check: Check, found: Samples | None) -> Check:
+    """Return the check of fine samples (any other as it is) with how many the driver's buffer
+    holds, how far apart, and whether they are of this time."""
+    if found is None or check.name != readings.SAMPLES:
+        return check
     stamps = [sample.at_unix_seconds for sample in found.samples]
     if not stamps:
         return replace(check, status=WARN, reason="the driver's buffer is empty")
@@ -332,43 +320,6 @@ def _named(name: str) -> tuple[str, str | None]:
     field = OF_GPU.get(name)
     bare, unit = unit_of(name)
     return (field and field.label) or bare.replace("_", " "), unit.symbol or None
-
-
-def _of_smi(facts: Facts, answer: Answer, differing: list[str]) -> Iterator[Measured]:
-    """Values of nvidia-smi; said only where they differ, and there for programs."""
-    gpu = facts.smi.gpus.get(answer.gpu.uuid)
-    for field in answer.values:
-        value = getattr(gpu.reading, field, None) if gpu is not None else None
-        if isinstance(value, (int, float)):
-            differs, unit = field in differing, _named(field)[1]
-            name, label = f"nvidia_smi_{field}", "but nvidia-smi says"
-            yield Measured(name, value, unit, label, said=differs)
-
-
-def _agrees(facts: Facts, answer: Answer, field: str) -> bool | None:
-    """Whether nvidia-smi's value is ours; ``None``: it cannot be told."""
-    gpu = facts.smi.gpus.get(answer.gpu.uuid)
-    if field not in _JUDGED or gpu is None or answer.gpu.mig_parent_uuid is not None:
-        return None
-    theirs = getattr(gpu.reading, field)
-    before, after = answer.earlier.get(field), answer.values.get(field)
-    if theirs is None or before is None or after is None or answer.gpu.memory_unified:
-        return None
-    room = _JUDGED[field]
-    if abs(after - before) > room:
-        return None
-    return bool(min(before, after) - room <= theirs <= max(before, after) + room)
-
-
-def _answers(facts: Facts) -> list[Answer]:
-    """In the order of the readings, and of the GPUs."""
-    survey = facts.survey
-    return [] if survey is None else [answer for _, answer in _so_far(survey.answers)]
-
-
-def _so_far(found: dict[K, V]) -> list[tuple[K, V]]:
-    """A copy, made at once: a driver that is slow goes on answering."""
-    return list(found.copy().items())
 
 
 def _is_running(facts: Facts) -> bool:

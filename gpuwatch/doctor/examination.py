@@ -10,7 +10,7 @@ from gpuwatch.core.source import ReadOptions, Source, SystemClock
 from gpuwatch.core.text import bug_place
 from gpuwatch.doctor import driver, machine
 from gpuwatch.doctor.check import FAIL, Check, ClockPair, Facts, Terminal
-from gpuwatch.doctor.nvidia_smi import NvidiaSmi
+from gpuwatch.doctor.nvidia_smi import ask_nvidia_smi
 from gpuwatch.sources.local import LocalSource
 from gpuwatch.sources.nvml.survey import Survey
 
@@ -28,19 +28,16 @@ def examine(
     root: Path = Path("/"),
 ) -> Facts:
     """``look`` opens a source, looks at it twice and closes it, without ever hanging."""
-    smi = NvidiaSmi()
     clock, options = SystemClock(), ReadOptions()
-    survey = Survey(clock, options, smi.ask)
+    survey = Survey(clock, options)
     before = both_clocks()
     source = LocalSource(clock, options, gpus=lambda: survey)
     snapshot = look(source)
-    # Where the driver gave nothing, it may say more.
-    smi.ask()
     return Facts(
         snapshot=snapshot,
         survey=survey,
         driver_silent=source.driver_silent,
-        smi=smi,
+        smi=ask_nvidia_smi(),
         terminal=terminal,
         environment=environment,
         clocks=(before, both_clocks()),

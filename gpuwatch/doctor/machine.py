@@ -210,39 +210,40 @@ def clock(facts: Facts) -> Iterator[Check]:
 
 
 def terminal(facts: Facts) -> Iterator[Check]:
+    """Yield what the terminal is in one line, and what of it is too little in one each."""
     at, environment = facts.terminal, facts.environment
+    check = Check(group=TERMINAL, name="screen", status=PASS)
+    name = clean_word(environment.get("TERM", ""))
+    size, colours = f"{at.width}x{at.height}", f"{_colours(facts, name)} colours (TERM={name})"
     if not at.is_terminal:
         reason = "the output is no terminal, so it was not looked at"
-        yield Check(group=TERMINAL, name="screen", status=SKIP, reason=reason)
+        yield replace(check, status=SKIP, reason=reason)
     else:
-        size = f"{at.width}x{at.height}"
-        check = Check(group=TERMINAL, name="size", status=PASS, reason=size)
+        inside = [
+            word for word, sign in (("tmux", "TMUX"), ("screen", "STY")) if environment.get(sign)
+        ]
+        over = "over ssh (--slow-link sends less over a slow line)"
+        is_over = environment.get("SSH_CONNECTION") or environment.get("SSH_TTY")
+        seen = (
+            size,
+            colours,
+            at.encoding,
+            *[f"inside {word}" for word in inside[:1]],
+            *[over] * bool(is_over),
+        )
+        yield replace(check, reason=", ".join(seen))
         if at.width < COLUMNS_LEAST or at.height < ROWS_LEAST:
             least = f"{COLUMNS_LEAST}x{ROWS_LEAST}"
             cure = f"Enlarge it: the dashboard is made for {COLUMNS}x{ROWS} and needs {least}."
-            check = replace(check, status=WARN, cure=cure)
-        yield check
-        name = clean_word(environment.get("TERM", ""))
-        colours = Check(group=TERMINAL, name="colours", status=PASS, reason=_colours(facts, name))
+            yield replace(check, name="size", status=WARN, reason=size, cure=cure)
         if name in ("", "dumb"):
             reason = f"this terminal (TERM={name}) cannot place text"
             cure = "Use `gpuwatch status` and `stream` here, or set TERM to what the terminal is."
-            colours = replace(colours, status=WARN, reason=reason, cure=cure)
-        yield colours
-        letters = Check(group=TERMINAL, name="characters", status=PASS, reason=at.encoding)
+            yield replace(check, name="TERM", status=WARN, reason=reason, cure=cure)
         if not at.unicode:
             reason = f"{at.encoding} has no block characters: charts are drawn in ASCII"
             cure = "Set a UTF-8 locale: export LANG=C.UTF-8"
-            letters = replace(letters, status=WARN, reason=reason, cure=cure)
-        yield letters
-    inside = [name for name, sign in (("tmux", "TMUX"), ("screen", "STY")) if environment.get(sign)]
-    over = bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"))
-    reason = "this session came over ssh" if over else "not over ssh"
-    if inside:
-        reason += f", inside {inside[0]}"
-    if over:
-        reason += " (--slow-link sends less over a slow line)"
-    yield Check(group=TERMINAL, name="session", status=PASS, reason=reason)
+            yield replace(check, name="characters", status=WARN, reason=reason, cure=cure)
     ssh = shutil.which("ssh") is not None
     reason = "ssh is there" if ssh else "no ssh program, so other machines cannot be watched"
     yield Check(group=TERMINAL, name="--host", status=PASS if ssh else SKIP, reason=reason)
@@ -260,14 +261,10 @@ def clean_word(text: str) -> str:
 
 def _colours(facts: Facts, name: str) -> str:
     if facts.environment.get("NO_COLOR"):
-        return "none, as NO_COLOR asks"
+        return "no"
     if facts.environment.get("COLORTERM") in ("truecolor", "24bit"):
-        many = "16 million"
-    elif "256" in name:
-        many = "256"
-    else:
-        many = "16"
-    return f"{many} (TERM={name})"
+        return "16 million"
+    return "256" if "256" in name else "16"
 
 
 def _seen(facts: Facts, pid: int) -> bool:

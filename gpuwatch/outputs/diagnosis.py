@@ -71,7 +71,8 @@ def of_watch(
     stacks: tuple[StackReport, ...] = (),
     problem: str | None = None,
 ) -> DiagnosisReport:
-    """The last ``diagnosis`` says how it is. ``problem``: why there is no GPU, where that is so."""
+    """Return what was watched, with the last ``diagnosis`` for its verdict. ``problem``: why there
+    is no GPU, where that is so."""
     read = any(gpu.busy_readings for gpu in report.gpus)
     sentence = diagnosis.verdict
     if not diagnosis.findings:
@@ -124,7 +125,7 @@ def diagnosis_page(
     verbose: bool = False,
     on_terminal: bool = False,
 ) -> str:
-    """Each finding with its evidence, and the verdict: first, as in a mail, but last
+    """Return each finding with its evidence, and the verdict: first, as in a mail, but last
     ``on_terminal``, which shows the end. In lines of at most ``width`` cells; ``verbose``: with
     what was ruled out and what could not be checked."""
     page = Page(min(max(width, WIDTH_MIN), WIDTH_MAX), colour)

@@ -13,8 +13,7 @@ The JSON is one object, ``schema`` 1::
          "values": {name with its unit: number, text, true, false or null}}]}
 
 A reading of a GPU is a check of the group ``Readings``. Its values are its fields as
-``gpuwatch status --json`` has them, ``call_microseconds`` (what a call of the driver took, the
-median), and ``nvidia_smi_FIELD`` where nvidia-smi was asked and answered.
+``gpuwatch status --json`` has them, and ``call_microseconds`` (what a call of the driver took).
 """
 
 import io
@@ -148,7 +147,8 @@ def doctor_page(
 
 
 def _say(page: Page, same: list[Check], gpus: Sequence[Gpu], room: int, again: bool) -> None:
-    """``room``: cells on the right for what a call costs; ``again``: its cure was said above."""
+    """Print a check. ``room``: cells on the right for what a call costs; ``again``: its cure was
+    said above."""
     check = same[0]
     name = check.name.removeprefix("the ")
     status = f"{_MARKS[check.status]} {check.status}"
@@ -169,7 +169,7 @@ def _say(page: Page, same: list[Check], gpus: Sequence[Gpu], room: int, again: b
 
 
 def _cost(same: Sequence[Check]) -> str:
-    """``6 µs``: the most that a call takes on any of the GPUs."""
+    """Return ``6 µs``: the most that a call takes on any of the GPUs."""
     costs = [
         one.value
         for check in same
@@ -183,7 +183,7 @@ def _cost(same: Sequence[Check]) -> str:
 
 
 def _where(same: list[Check], gpus: Sequence[Gpu]) -> str:
-    """The GPUs, unless it is all that answer."""
+    """Return the names of the GPUs, unless it is all that answer."""
     named = {check.gpu.uuid: check.gpu for check in same if check.gpu is not None}
     cards = {gpu.uuid for gpu in gpus if not gpu.lost and gpu.identity.mig_parent_uuid is None}
     if not named or named.keys() >= cards:

@@ -41,7 +41,7 @@ def names(made: type[Any], *left_out: str) -> tuple[str, ...]:
 
 
 def values(item: object, wanted: Sequence[str]) -> list[Any]:
-    """``None`` for each of them where there is no ``item``."""
+    """Return these values of ``item``; ``None`` for each where there is no ``item``."""
     return [None if item is None else getattr(item, name) for name in wanted]
 
 
@@ -50,7 +50,7 @@ _STATE = ("lost", "allocated_to")
 _READINGS = names(GpuReading, "busy_samples")
 _HOST = names(Host, "name", "core_percents", "network_mounts")
 _PROCESS = names(Process)
-_LOOP = names(TrainingLoop, "pid", "started_at_unix_seconds")
+_LOOP = names(TrainingLoop, "pid", "started_at_unix_seconds", "spent_seconds")
 _MEMBER = (
     *("role", "rank", "main_thread_cpu_percent", "run_queue_wait_percent", "disk_wait_percent"),
     *("read_bytes_per_second", "write_bytes_per_second", "memory_proportional_bytes"),
@@ -80,7 +80,7 @@ class RowWriter:
 
 
 def gpu_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
-    """``GPU_COLUMNS`` of each GPU."""
+    """Yield ``GPU_COLUMNS`` of each GPU."""
     *times, machine, simulated = _start(snapshot)
     for gpu in snapshot.gpus:
         samples, readings = _sample_cells(gpu.reading), values(gpu.reading, _READINGS)
@@ -100,7 +100,8 @@ def _sample_cells(reading: GpuReading) -> list[Any]:
 
 
 def process_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
-    """``PROCESS_COLUMNS`` of each process on each of its GPUs, and of each process of a job."""
+    """Yield ``PROCESS_COLUMNS`` of each process on each of its GPUs, and of each process of a
+    job."""
     start = _start(snapshot)
     members = {member.key: (job.pid, member) for job in snapshot.jobs for member in job.members}
     loops = {loop.key: loop for job in snapshot.jobs for loop in job.loops}
@@ -126,7 +127,7 @@ def process_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
 
 
 def host_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
-    """``HOST_COLUMNS``, one row."""
+    """Yield ``HOST_COLUMNS``, one row."""
     yield [*_start(snapshot), *values(snapshot.host, _HOST)]
 
 
@@ -139,7 +140,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _iso(unix_seconds: float) -> str | None:
-    """To the millisecond; ``None`` for what no calendar has."""
+    """Return the time in ISO 8601, to the millisecond; ``None`` for what no calendar has."""
     try:
         moment = _EPOCH + timedelta(milliseconds=round(unix_seconds * 1000))
     except OverflowError:
@@ -162,21 +163,21 @@ def cell(value: Any) -> Any:
 
 
 def _part(part: Any) -> str:
-    """``sw_power_cap``; ``sw_power_cap=1.5`` of a reason with its seconds."""
+    """Return ``sw_power_cap``; ``sw_power_cap=1.5`` of a reason with its seconds."""
     if isinstance(part, tuple):
         return "=".join(str(cell(one)) for one in part)
     return str(part)
 
 
 def guarded(text: str) -> str:
-    """Nothing that a spreadsheet would calculate, nor a terminal obey."""
+    """Return ``text`` as no spreadsheet would calculate it, nor a terminal obey."""
     shown = clean(text)
     # Some spreadsheets pass over the spaces before a formula.
     return f"'{shown}" if shown.lstrip().startswith(FORMULAS) else shown
 
 
 def csv_text(snapshot: Snapshot) -> str:
-    """``gpuwatch status --csv``: ``GPU_COLUMNS``, without a GPU only their titles."""
+    """Return ``GPU_COLUMNS`` as CSV; without a GPU only their titles."""
     out = io.StringIO()
     RowWriter(out, GPU_COLUMNS).write(gpu_rows(snapshot))
     return out.getvalue()

@@ -420,7 +420,7 @@ class _RankRow:
 
     @property
     def loop(self) -> TrainingLoop:
-        """Its report on its loop, without readings where it makes none."""
+        """Report of the rank on its loop, without readings where it makes none."""
         return self.job.loop_of(self.rank) or TrainingLoop(pid=self.rank.pid)
 
 

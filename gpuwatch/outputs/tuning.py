@@ -142,7 +142,7 @@ def _say_failures(page: Page, result: Result) -> None:
 
 
 def _name(setting: Setting) -> str:
-    """``num_workers=4, prefetch_factor=2, batch_size=64``."""
+    """Return ``num_workers=4, prefetch_factor=2, batch_size=64``."""
     values = setting.as_dict().items()
     return ", ".join(f"{knob}={value}" for knob, value in values if value not in (None, False))
 

@@ -19,27 +19,27 @@ import shlex
 import stat
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder as EntryDecoder
 from msgspec.json import Encoder
 
-from gpuwatch.core.bounds import Text, UnixSeconds
+from gpuwatch.core.bounds import Seconds, Text, UnixSeconds
 from gpuwatch.core.codec import CodecError, Decoder, decoded, safe
-from gpuwatch.core.model import Snapshot
+from gpuwatch.core.model import GpuKey, Snapshot
 from gpuwatch.core.private_files import why
+from gpuwatch.core.store import Column, Stat
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.diagnosis.finding import Unchecked, names_among
 from gpuwatch.diagnosis.ledger import Episode, EpisodeKey, Ledger, Page, by_cause
-from gpuwatch.recording.buckets import BUCKET_SECONDS, Overview
-from gpuwatch.recording.statistics import Courses, Part, Statistics
+from gpuwatch.recording.statistics import Course, Part, Statistics
 from gpuwatch.sources.logs import text as log_text
 from gpuwatch.sources.logs.text import (
     STANDARD_INPUT,
@@ -104,22 +104,12 @@ class Mark(NamedTuple):
         """Whether the entry is still there: not once the file was put aside, and another has its
         name."""
         with suppress(OSError), self.file.open("rb", buffering=0) as file:
-            entry = _entry(_text_at(file.fileno(), self.offset), _OVERVIEW_DECODER)
+            entry = _entry(_text_at(file.fileno(), self.offset))
             return entry is not None and entry.begin_unix_seconds == self.begin_unix_seconds
         return False
 
 
-class OverviewEntry(Struct, frozen=True, kw_only=True):
-    """Part of an ``Entry`` that an overview needs: opening a recording of hours reads hundreds."""
-
-    run: Text
-    begin_unix_seconds: UnixSeconds | None = None
-    part: Courses | None = None
-    ledger: Page = Page()
-
-
-_DECODER, _OVERVIEW_DECODER = EntryDecoder(Entry), EntryDecoder(OverviewEntry)
-E = TypeVar("E", Entry, OverviewEntry)
+_DECODER = EntryDecoder(Entry)
 
 
 def compressor() -> zstd.ZstdCompressor:
@@ -159,19 +149,15 @@ def _ends(data: bytes) -> bool:
 
 def entries_of(path: str) -> Iterator[tuple[Path, int, Entry]]:
     """Read all entries of a recording, with the file and place of each: none of any other file."""
-    return _all_entries(path, _DECODER)
-
-
-def _all_entries(path: str, decoder: EntryDecoder[E]) -> Iterator[tuple[Path, int, E]]:
     # A pipe is not opened to see.
     if Path(path).is_file():
         with suppress(OSError), closing(FileSet(path)) as files:
             for file in files:
-                for offset, entry in _entries(file, decoder):
+                for offset, entry in _entries(file):
                     yield Path(file.name), offset, entry
 
 
-def _entries(file: BinaryIO, decoder: EntryDecoder[E]) -> Iterator[tuple[int, E]]:
+def _entries(file: BinaryIO) -> Iterator[tuple[int, Entry]]:
     descriptor, at = file.fileno(), 0
     if os.pread(descriptor, len(ENTRY), 0) != ENTRY:
         return
@@ -181,7 +167,7 @@ def _entries(file: BinaryIO, decoder: EntryDecoder[E]) -> Iterator[tuple[int, E]
         while left > 0 and (place := data.find(ENTRY, place + 1)) >= 0:
             text = _text_at(descriptor, at + place)
             left -= len(text)
-            entry = _entry(text, decoder)
+            entry = _entry(text)
             if entry is not None:
                 yield at + place, entry
         at += max(1, len(data) - len(ENTRY) + 1) if len(data) == _CHUNK_BYTES else len(data)
@@ -200,14 +186,14 @@ def _text_at(descriptor: int, offset: int) -> bytes:
         return b""
 
 
-def _entry(text: bytes, decoder: EntryDecoder[E]) -> E | None:
+def _entry(text: bytes) -> Entry | None:
     try:
-        return decoded(decoder, safe(text.decode())) if text else None
+        return decoded(_DECODER, safe(text.decode())) if text else None
     except (CodecError, UnicodeError):
         return None
 
 
-def marks_of(entries: Sequence[tuple[Path, int, OverviewEntry]]) -> list[Mark]:
+def marks_of(entries: Sequence[tuple[Path, int, Entry]]) -> list[Mark]:
     """Return the marks of a recording in the order of the file. Their times never go back, so that
     a clock that was set back hides nothing before it."""
     marks: list[Mark] = []
@@ -586,6 +572,85 @@ def _read_recording(lines: Iterable[str], stats: LogStats, text: TextLines) -> I
         )
 
 
+# --- the overview of a recording: lowest, mean and highest readings of half a minute each -----
+
+BUCKET_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Half a minute (by the wall clock) of a machine. What was never read in it has no column; the
+    busy share is that of the fine samples, where the driver has them."""
+
+    begin_unix_seconds: UnixSeconds
+    seconds: Seconds
+    gpus: Mapping[GpuKey, Mapping[str, Column]]
+    """Columns of each GPU by the names of its readings."""
+    host: Mapping[str, Column]
+
+    @property
+    def end_unix_seconds(self) -> float:
+        return self.begin_unix_seconds + self.seconds
+
+
+_OPEN_MOST = 3
+"""Half minutes to which the next part may still add: its cells begin a few seconds before it."""
+
+
+class Overview:
+    """Half minutes of a recording, from its parts."""
+
+    def __init__(self) -> None:
+        self._closed: list[Bucket] = []
+        self._open: dict[float, dict[tuple[GpuKey | None, str], Stat]] = {}
+        """By the time at which they begin: readings of each GPU, and (``None``) of the host."""
+
+    def add_part(self, part: Part) -> None:
+        for gpu in part.gpus:
+            self._add_courses(gpu.identity.uuid, gpu.profiles)
+        if part.host is not None:
+            self._add_courses(None, part.host.profiles)
+        while len(self._open) > _OPEN_MOST:
+            begin = min(self._open)
+            self._closed.append(_bucket(begin, self._open.pop(begin)))
+
+    def forget_oldest(self, most: float) -> None:
+        """Keep the newest ``most``, by their number: a clock can be set back and forth."""
+        if len(self._closed) > most:
+            del self._closed[: len(self._closed) - int(most)]
+
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Return the half minutes in the order of their time."""
+        found = [*self._closed, *[_bucket(begin, rows) for begin, rows in self._open.items()]]
+        return tuple(sorted(found, key=lambda bucket: bucket.begin_unix_seconds))
+
+    def _add_courses(self, uuid: GpuKey | None, courses: Mapping[str, Course]) -> None:
+        halves = self._open
+        for name, course in courses.items():
+            key = (uuid, name)
+            # Hours of many GPUs have hundred thousands of cells.
+            for middle, seconds, mean, low, high in course.middles():
+                begin = middle // BUCKET_SECONDS * BUCKET_SECONDS
+                rows = halves.get(begin)
+                if rows is None:
+                    rows = halves[begin] = {}
+                stat = Stat(low, high, seconds * mean, seconds)
+                held = rows.setdefault(key, stat)
+                if held is not stat:
+                    held.merge(stat)
+
+
+def _bucket(begin: float, rows: Mapping[tuple[GpuKey | None, str], Stat]) -> Bucket:
+    gpus: dict[GpuKey, dict[str, Column]] = {}
+    host: dict[str, Column] = {}
+    for (uuid, name), one in rows.items():
+        columns = host if uuid is None else gpus.setdefault(uuid, {})
+        column = one.column
+        assert column is not None
+        columns[name] = column
+    return Bucket(begin_unix_seconds=begin, seconds=BUCKET_SECONDS, gpus=gpus, host=host)
+
+
 class RecordingIndex:
     """A recording as far as it was written when it was opened. Raises ``LogError``.
 
@@ -602,26 +667,21 @@ class RecordingIndex:
             raise LogError("Standard input can be read once only: it has no overview.")
         self.path = path
         self.shown = clean(path, 200)
-        entries = list(_all_entries(path, _OVERVIEW_DECODER))
-        self._marks = marks_of(entries)
+        placed = list(entries_of(path))
+        entries = [entry for _, _, entry in placed]
+        parts = [entry.part for entry in entries if entry.part is not None]
         overview = Overview()
-        for _, _, entry in entries:
-            if entry.part is not None:
-                overview.add_part(entry.part)
-        self._ledger = ledger_of([entry for _, _, entry in entries])
-        self._identities = {
-            gpu.identity.uuid: gpu.identity
-            for _, _, entry in entries
-            if entry.part is not None
-            for gpu in entry.part.gpus
-        }
-        times = [entry.begin_unix_seconds for _, _, entry in entries]
-        known = [at for at in times if at is not None]
+        for part in parts:
+            overview.add_part(part)
+        self._marks = marks_of(placed)
+        self._ledger = ledger_of(entries)
+        self._identities = {gpu.identity.uuid: gpu.identity for part in parts for gpu in part.gpus}
+        known = [mark.begin_unix_seconds for mark in self._marks]
         self.first_unix_seconds = known[0] if known else None
         self.last_unix_seconds = max(known, default=None)
         self._notes: tuple[str, ...] = ()
-        if entries and times[-1] is None:
-            ends = [entry.part.time.end for _, _, entry in entries if entry.part is not None]
+        if entries and entries[-1].begin_unix_seconds is None:
+            ends = [part.time.end for part in parts]
             self.last_unix_seconds = max([*ends, *known], default=None)
         else:
             self._read_end(overview)
@@ -639,7 +699,7 @@ class RecordingIndex:
         """Return where to begin to read for what was taken from ``unix_seconds`` on."""
         mark = mark_before(self._marks, unix_seconds)
         if mark is not None and not mark.is_there:
-            self._marks = marks_of(list(_all_entries(self.path, _OVERVIEW_DECODER)))
+            self._marks = marks_of(list(entries_of(self.path)))
             mark = mark_before(self._marks, unix_seconds)
         return None if mark is None else (mark.file, mark.offset)
 
@@ -680,8 +740,7 @@ class RecordingIndex:
 
 def is_indexed(path: str) -> bool:
     """Whether ``record`` wrote the file, of which opening it reads no more than the last minute."""
-    first = _all_entries(path, _OVERVIEW_DECODER)
-    return path != STANDARD_INPUT and next(first, None) is not None
+    return path != STANDARD_INPUT and next(entries_of(path), None) is not None
 
 
 def new_engine() -> Engine:
@@ -691,10 +750,10 @@ def new_engine() -> Engine:
     return Engine()
 
 
-def ledger_of(entries: Iterable[Entry | OverviewEntry], *, newest: bool = True) -> Ledger:
+def ledger_of(entries: Iterable[Entry]) -> Ledger:
     """Return the ledger of a recording, as its entries say."""
-    ledger = Ledger(newest=newest)
-    before: Entry | OverviewEntry | None = None
+    ledger = Ledger(newest=True)
+    before: Entry | None = None
     last = 0.0
     for entry in entries:
         if before is not None and entry.run != before.run:

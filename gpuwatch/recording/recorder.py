@@ -151,15 +151,18 @@ class Recorder:
             self._diagnosis = diagnosis
             self._ledger.add_diagnosis(diagnosis, at_unix_seconds)
 
-    def close(self) -> None:
+    def close(self, diagnosis: Diagnosis | None = None) -> None:
+        """End the recording with what was found up to its last second: ``diagnosis``, where
+        somebody else looks for it."""
         fate = self._leave_lost_file()
         if fate is not None:
             self._trouble = f"{fate}."
         elif self._latest is not None:
             if self._engine is not None:
-                # The last seconds count.
                 self._engine.finish()
-                self._note_diagnosis(self._latest, self._engine.diagnosis)
+                diagnosis = self._engine.diagnosis
+            if diagnosis is not None:
+                self._note_diagnosis(self._latest, diagnosis)
             self._write_end()
         if self._file is not None:
             self._leave_file(self._file)
@@ -345,10 +348,11 @@ class BackgroundRecorder:
             return
         self._pushed.append(self._worker.submit(partial(self._recorder.push, snapshot, diagnosis)))
 
-    def close(self, seconds: float = 10.0) -> bool:
-        """Have the end written, and return whether that was done within ``seconds``."""
+    def close(self, seconds: float = 10.0, diagnosis: Diagnosis | None = None) -> bool:
+        """Have the end written (see ``Recorder.close``), and return whether that was done within
+        ``seconds``."""
         if self._closing is None:
-            self._closing = self._worker.submit(self._recorder.close)
+            self._closing = self._worker.submit(partial(self._recorder.close, diagnosis))
             self._pushed.append(self._closing)
             self._worker.stop()
         return self._closing.wait(seconds) and self.error is None

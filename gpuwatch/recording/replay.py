@@ -27,9 +27,11 @@ from gpuwatch.core.model import Gpu, Host, Job, JobMember, JobRank, Process, Sna
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import names_among
 from gpuwatch.diagnosis.ledger import Episode, Ledger, by_cause
-from gpuwatch.recording.buckets import BUCKET_SECONDS, Bucket, Overview
 from gpuwatch.recording.file import (
+    BUCKET_SECONDS,
+    Bucket,
     OpenedLog,
+    Overview,
     RecordingIndex,
     is_indexed,
     new_engine,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from functools import cache
@@ -363,7 +362,7 @@ class Course(Struct, array_like=True):
 
 
 class Grid:
-    """``buckets`` (an even number) from ``start`` on, all of one width. When the time outgrows
+    """Buckets (an even number of them) from ``start`` on, all of one width. When the time outgrows
     them, each two become one of twice the width; lowest, mean and highest stay true, and so do
     gaps."""
 
@@ -595,7 +594,6 @@ class RhythmSums(Sums):
     seconds: Seconds = 0.0
     busy_seconds: Seconds = 0.0
     oscillating_seconds: Seconds = 0.0
-    cycles: Number = 0.0
     periods: dict[int, Stat] = field(default_factory=dict)
     """Periods by their class, over the time in which there was one."""
     swings: Stat = field(default_factory=Stat)
@@ -847,7 +845,6 @@ class Rhythm:
         if wave.period_seconds is not None or swings >= SWINGS:
             sums.oscillating_seconds += wave.seconds
         if wave.period_seconds is not None:
-            sums.cycles += wave.seconds / wave.period_seconds
             place = round(math.log2(wave.period_seconds) * STEPS_A_DOUBLING)
             period = Stat(seconds=wave.seconds, total=wave.seconds * wave.period_seconds)
             _by_key(sums.periods, {place: period})
@@ -1150,10 +1147,6 @@ RANKS_KEPT = 512
 SHARES = ("data_wait_share", "compute_share", "copy_share", "validation_share", "checkpoint_share")
 SAME_SECONDS = 0.5
 """Largest difference of two times of one moment, as reported and as seen."""
-_KEPT_SECONDS = 60.0
-"""Time for which sums are kept: windows are ten seconds, and longer by a step or a wait."""
-
-_Spent = tuple[float, ...]
 
 
 class LoopWork(NamedTuple):
@@ -1168,85 +1161,57 @@ class LoopWork(NamedTuple):
 
 
 class LoopMeter:
-    """Meter of one rank's loop, from look to look.
-
-    The window that is reported reaches further back than the look before. A mean of it over the
-    looks would count the beginning of a loop many times and smear what changes, so the sums behind
-    it are put together again: what was spent up to now is what was spent in the window, and what
-    had been spent by its beginning.
-    """
+    """Meter of one rank's loop, from look to look."""
 
     def __init__(self) -> None:
-        self._points: deque[tuple[float, _Spent]] = deque()
-        """Seconds spent on each of ``SHARES`` up to some moments."""
-        self._kinds: tuple[bool, ...] = ()
-        self._steps: int | None = None
-        self._idle = True
+        self._before: TrainingLoop | None = None
         self._until: float | None = None
         """Time of the last look."""
 
     def work_of(self, loop: TrainingLoop, since: float, at: float, unix: float) -> LoopWork:
         """Return the loop's work from ``since`` (the look before) to ``at``, in monotonic seconds;
         ``unix``: wall time ``at`` that moment."""
-        window = sane(loop.window_seconds)
-        seconds = at - since
+        seconds, window, before = at - since, sane(loop.window_seconds), self._before
+        was_idle = before is None or before.phase == "idle"
         if self._until is None and window is not None:
             # It began after the look before.
             seconds = min(seconds, window)
         elif self._until is not None and since - self._until > SAME_SECONDS:
             # Nobody looked for a while, of which nothing is known.
-            self._steps, self._kinds = None, ()
-        steps, before = loop.steps, self._steps
-        made = None if steps is None or before is None or steps < before else steps - before
+            before = None
+        self._before, self._until = loop, at
+        steps, steps_before = loop.steps, None if before is None else before.steps
+        made = None
+        if steps is not None and steps_before is not None and steps >= steps_before:
+            made = steps - steps_before
         idle = loop.phase == "idle"
-        ran = bool(made) or not (idle and self._idle)
-        spent = self._spend(loop, seconds if window is None else window, seconds, at)
+        ran = bool(made) or not (idle and was_idle)
+        spent = _spent(loop, before, seconds)
         if idle and loop.reported_at_unix_seconds is not None:
             # Since then it has been idle.
             seconds = max(0.0, seconds - max(0.0, unix - loop.reported_at_unix_seconds))
-        self._steps, self._idle, self._until = steps, idle, at
         return LoopWork(seconds if ran else 0.0, _samples(loop, made, seconds), spent)
 
-    def _spend(
-        self, loop: TrainingLoop, window: float, seconds: float, at: float
-    ) -> tuple[float | None, ...]:
-        shares = [sane(getattr(loop, name), 1.0) for name in SHARES]
-        kinds = tuple([share is None for share in shares])
-        points = self._points
-        before = self._spent_by(at - window) if kinds == self._kinds else None
-        if before is None:
-            # It begins to report (this), or nobody looked for longer than the window.
-            self._kinds = kinds
-            points.clear()
-            points.append((at - window, (0.0,) * len(shares)))
-            points.append((at, tuple([(share or 0.0) * window for share in shares])))
-            return tuple([None if share is None else share * seconds for share in shares])
-        last = points[-1][1]
-        now = tuple(
-            [(share or 0.0) * window + was for share, was in zip(shares, before, strict=True)]
-        )
-        points.append((at, now))
-        while points[1][0] < at - max(window, _KEPT_SECONDS):
-            points.popleft()
-        return tuple(
-            [None if none else one - was for none, one, was in zip(kinds, now, last, strict=True)]
-        )
 
-    def _spent_by(self, at: float) -> _Spent | None:
-        """Return the seconds spent up to a moment, interpolated between those kept; ``None``
-        outside of them."""
-        points = self._points
-        if not points or points[-1][0] < at:
-            return None
-        later = points[-1]
-        for point in reversed(points):
-            if point[0] <= at:
-                length = later[0] - point[0]
-                part = (at - point[0]) / length if length > 0.0 else 0.0
-                pairs = zip(point[1], later[1], strict=True)
-                return tuple([was + part * (after - was) for was, after in pairs])
-            later = point
-        return points[0][1] if points[0][0] - at < SAME_SECONDS else None
+def _spent(
+    loop: TrainingLoop, before: TrainingLoop | None, seconds: float
+) -> tuple[float | None, ...]:
+    """Return the seconds spent on each of ``SHARES`` in the ``seconds`` since the look before: by
+    what the job has counted; else, as of a simulated job, by the shares of its window."""
+    now = loop.spent_seconds or ()
+    was = () if before is None else before.spent_seconds or ()
+    grown = [
+        None if new is None or old is None else new - old
+        for new, old in zip(now, was, strict=False)
+    ]
+    found: list[float | None] = []
+    for place, name in enumerate(SHARES):
+        share = sane(getattr(loop, name), 1.0)
+        counted = grown[place] if place < len(grown) else None
+        # What it did on the GPU is known a little later, and more than passed cannot be.
+        possible = counted is not None and abs(counted) <= seconds + SAME_SECONDS
+        found.append(None if share is None else counted if possible else share * seconds)
+    return tuple(found)
 
 
 def _samples(loop: TrainingLoop, steps: int | None, seconds: float) -> float | None:
@@ -1611,23 +1576,6 @@ class Part(Noted, kw_only=True):
     jobs: list[JobSums] = field(default_factory=list)
     processes: ProcessesPart = field(default_factory=ProcessesPart)
     host: HostPart | None = None
-
-
-class _GpuCourses(Struct):
-    identity: GpuIdentity
-    profiles: dict[str, Course]
-
-
-class _HostCourses(Struct):
-    profiles: dict[str, Course]
-
-
-class Courses(Struct, kw_only=True):
-    """Courses of a ``Part``, to be read without the rest of it."""
-
-    time: TimeSums
-    gpus: list[_GpuCourses]
-    host: _HostCourses | None = None
 
 
 class Statistics:

@@ -1,9 +1,9 @@
 """The part of a machine that was asked for, as if there were nothing else on it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from gpuwatch.core.model import Gpu, Problem, Snapshot
+from gpuwatch.core.model import Gpu, Job, Problem, ProcessKey, Snapshot
 from gpuwatch.core.source import ReadOptions
 from gpuwatch.core.units import gpu_label
 
@@ -21,14 +21,11 @@ def only_gpus(snapshot: Snapshot, wanted: Collection[str]) -> Snapshot:
     is whole: its share of the machine is shared by all its ranks."""
     if not wanted or not snapshot.gpus:
         return snapshot
-    gpus = tuple([gpu for gpu in snapshot.gpus if any(_is_called(gpu, one) for one in wanted)])
+    gpus = [gpu for gpu in snapshot.gpus if any(_is_called(gpu, one) for one in wanted)]
     kept = {gpu.uuid for gpu in gpus}
     left_out = {gpu.uuid for gpu in snapshot.gpus} - kept
-    jobs = tuple(
-        [job for job in snapshot.jobs if not job.gpu_uuids or not kept.isdisjoint(job.gpu_uuids)]
-    )
-    keys = {member.key for job in jobs for member in job.members}
-    elsewhere = {member.key for job in snapshot.jobs for member in job.members} - keys
+    jobs = [one for one in snapshot.jobs if not one.gpu_uuids or kept & set(one.gpu_uuids)]
+    elsewhere = _members(snapshot.jobs) - _members(jobs)
     elsewhere |= {one.key for one in snapshot.processes if one.gpu_uuid in left_out}
     processes = [
         one
@@ -38,11 +35,15 @@ def only_gpus(snapshot: Snapshot, wanted: Collection[str]) -> Snapshot:
     problems = [one for one in snapshot.problems if one.target not in left_out]
     missing = [one for one in wanted if not any(_is_called(gpu, one) for gpu in gpus)]
     if missing:
-        labels = ", ".join([gpu_label(gpu) for gpu in snapshot.gpus])
+        labels = ", ".join(map(gpu_label, snapshot.gpus))
         there = f"There is no GPU {', '.join(missing)} here: this machine has {labels}."
         problems.append(Problem(source="nvml", message=there))
     return replace(
-        snapshot, gpus=gpus, jobs=jobs, processes=tuple(processes), problems=tuple(problems)
+        snapshot,
+        gpus=tuple(gpus),
+        jobs=tuple(jobs),
+        processes=tuple(processes),
+        problems=tuple(problems),
     )
 
 
@@ -53,43 +54,42 @@ def only_slurm_job(snapshot: Snapshot, number: str, given: Collection[str]) -> S
     Of the processes that are left out, only their presence on one of its GPUs is said, so that no
     rule takes the others for all that run there.
     """
-    jobs = tuple([job for job in snapshot.jobs if job.slurm_job == number])
-    own = {member.key for job in jobs for member in job.members}
-    own |= {one.key for one in snapshot.processes if one.slurm_job == number}
-    processes = tuple([one for one in snapshot.processes if one.key in own])
-    used = {one.gpu_uuid for one in processes} | {uuid for job in jobs for uuid in job.gpu_uuids}
+    jobs = [job for job in snapshot.jobs if job.slurm_job == number]
+    own = _members(jobs) | {one.key for one in snapshot.processes if one.slurm_job == number}
+    processes = [one for one in snapshot.processes if one.key in own]
+    used = {one.gpu_uuid for one in processes}.union(*[job.gpu_uuids for job in jobs])
     wanted = (*given, *[gpu.uuid for gpu in snapshot.gpus if gpu.uuid in used])
-    gpus, problems = tuple[Gpu, ...](), snapshot.problems
-    if wanted:
-        part = only_gpus(snapshot, wanted)
-        gpus, problems = part.gpus, part.problems
+    part = only_gpus(snapshot, wanted) if wanted else replace(snapshot, gpus=())
     shared = {one.gpu_uuid for one in snapshot.processes if one.key not in own}
-    left_out = [
-        Problem(
-            source="processes",
-            message=f"GPU {gpu_label(gpu)} is also used by processes outside Slurm job {number}: "
-            "they are left out, so how much of the GPU each process uses is not known.",
-            target=gpu.uuid,
-            reading="processes",
-            severity="info",
-        )
-        for gpu in gpus
-        if gpu.uuid in shared
-    ]
-    targets = {None, *[gpu.uuid for gpu in gpus]}
+    targets = {None, *[gpu.uuid for gpu in part.gpus]}
     kept = [
         one
-        for one in problems
+        for one in part.problems
         # Sentences about processes and jobs can be about anybody's.
         if one.source not in ("processes", "jobs") and one.target in targets
     ]
     return replace(
         snapshot,
-        gpus=tuple([_without_other_jobs(gpu, number) for gpu in gpus]),
-        jobs=jobs,
-        processes=processes,
-        problems=(*kept, *left_out),
+        gpus=tuple([_without_other_jobs(gpu, number) for gpu in part.gpus]),
+        jobs=tuple(jobs),
+        processes=tuple(processes),
+        problems=(*kept, *[_shared(gpu, number) for gpu in part.gpus if gpu.uuid in shared]),
     )
+
+
+def _shared(gpu: Gpu, number: str) -> Problem:
+    return Problem(
+        source="processes",
+        message=f"GPU {gpu_label(gpu)} is also used by processes outside Slurm job {number}: "
+        "they are left out, so how much of the GPU each process uses is not known.",
+        target=gpu.uuid,
+        reading="processes",
+        severity="info",
+    )
+
+
+def _members(jobs: Iterable[Job]) -> set[ProcessKey]:
+    return {member.key for job in jobs for member in job.members}
 
 
 def _without_other_jobs(gpu: Gpu, number: str) -> Gpu:

@@ -38,10 +38,6 @@ class GpuSource(Protocol):
     """A driver, called on one thread. Its failures are problems of the reading; ``DriverLink``
     handles exceptions and hangs."""
 
-    @property
-    def so_far(self) -> tuple[float, DriverReading] | None:
-        """Readings so far while ``open`` or ``read`` finds slow GPUs, with their monotonic time."""
-
     def open(self) -> None: ...
 
     def read(self) -> DriverReading: ...

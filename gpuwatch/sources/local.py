@@ -44,8 +44,6 @@ SOURCE = "nvml"
 FIRST_WAIT_SECONDS = 0.25
 """A driver that is awake opens faster than this; the first picture does not wait longer."""
 SHORTEST_WAIT_SECONDS = 0.4
-SO_FAR_SECONDS = 5.0
-"""Readings so far of a slow driver are shown for so long without any news from it."""
 CLOSE_SECONDS = 0.5
 WAKES_SECONDS = 2.0
 """A wait that is longer is worth a line on the screen."""
@@ -225,8 +223,6 @@ class DriverLink:
         self._opening: Task[GpuSource] | None = None
         self._opened_at = 0.0
         self._waited = False
-        self._made: GpuSource | None = None
-        """The source, from before it is open."""
         self._source: GpuSource | None = None
         self._open_failure: Problem | None = None
         self._task: Task[DriverReading] | None = None
@@ -303,7 +299,7 @@ class DriverLink:
         return max(SHORTEST_WAIT_SECONDS, self._options.interval_seconds / 2)
 
     def _open_source(self) -> GpuSource:
-        self._made = source = self._make()
+        source = self._make()
         source.open()
         return source
 
@@ -331,25 +327,11 @@ class DriverLink:
             self._open_failure = bug(SOURCE, "the GPUs", error)
 
     def _late(self, began_at: float, *, waking: bool = False) -> DriverReading:
-        """Return a reading of a driver that has not answered since ``began_at``: the readings so
-        far of one that is slow to give all for the first time, else none."""
+        """Return what is known without a driver that has not answered since ``began_at``."""
         self.silent = True
-        now = self._clock.monotonic()
-        seconds = now - began_at
+        seconds = self._clock.monotonic() - began_at
         shown = f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1f} s"
         since = self._clock.unix() - seconds
-        known = None if self._made is None else self._made.so_far
-        if known is not None and now - known[0] <= SO_FAR_SECONDS:
-            message = (
-                f"The NVIDIA driver is slow to start ({shown} so far); the readings that are "
-                "missing follow."
-            )
-            late = Problem(
-                source=SOURCE, message=message, since_unix_seconds=since, severity="info"
-            )
-            problems = (late, *known[1].problems)
-            self._last = replace(known[1], problems=problems, call_seconds=0.0, call_count=0)
-            return self._last
         message = (
             f"The NVIDIA driver has not answered for {shown}, so there are no GPU readings until "
             "it does"

@@ -17,7 +17,7 @@ from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.ledger import Episode
     from gpuwatch.jobs.run.output import OutputTail
-    from gpuwatch.recording.buckets import Bucket
+    from gpuwatch.recording.file import Bucket
     from gpuwatch.recording.replay import Tape
 
 

@@ -292,6 +292,10 @@ def test_one_table_says_the_values_of_its_moment(
             "index, utilization.gpu [%], memory.used [MiB]\n" + "0, [N/A], 100 MiB\n" * 5,
             "busy unknown: not reported by the driver",
         ),
+        (
+            "index, utilization.gpu [%], memory.used [MiB]\n" + "0, 7 pct?, 100 MiB\n" * 5,
+            "busy unknown: its values in the log could not be read",
+        ),
         ("index, memory.used [MiB]\n0, 100 MiB\n", "busy unknown: not in the log"),
     ],
 )

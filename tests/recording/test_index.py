@@ -11,8 +11,14 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.recording.buckets import BUCKET_SECONDS, Bucket, Overview
-from gpuwatch.recording.file import ENTRY, RecordingIndex, is_indexed
+from gpuwatch.recording.file import (
+    BUCKET_SECONDS,
+    ENTRY,
+    Bucket,
+    Overview,
+    RecordingIndex,
+    is_indexed,
+)
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.statistics import GPU_PROFILES, HOST_PROFILES, Statistics
 from gpuwatch.sources.logs.text import LogError, zstd
@@ -146,7 +152,7 @@ def test_a_damaged_place_costs_a_minute(path: Path, packed: bytes) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".zst", ".jsonl"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_anything_can_happen_to_a_file(tmp_path: Path, suffix: str, seed: int) -> None:
     """Bytes change, go, or come twice: it ends in snapshots or in a sentence, soon."""
     dice = random.Random(seed)
@@ -203,7 +209,7 @@ def test_rubbish_like_entries_is_not_unpacked_a_thousand_times(path: Path) -> No
     """It was made to take hours: each of these would be megabytes."""
     data = zstd.compress(bytes(64_000_000))
     entry = ENTRY + len(data).to_bytes(4, "little") + data
-    path.write_bytes(entry * 2_000)
+    path.write_bytes(entry * 200)
     with pytest.raises(LogError):
         RecordingIndex(str(path))
 

@@ -67,8 +67,10 @@ def test_a_log_s_last_line_without_its_end_is_left_out(tmp_path: Path) -> None:
     assert stats.torn_lines == 1
 
 
-@pytest.mark.parametrize("at", ["1e300", "-1e18", "2.6e11", "-62135596800.0", "-63000000000.0"])
-@pytest.mark.parametrize("name", ["taken_at", "started_at"])
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [("taken_at", "1e300"), ("taken_at", "-62135596800.0"), ("started_at", "2.6e11")],
+)
 def test_a_time_that_no_calendar_has_costs_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, at: str
 ) -> None:

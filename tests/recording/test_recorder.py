@@ -12,7 +12,7 @@ import pytest
 
 from gpuwatch.core.codec import status_text
 from gpuwatch.core.model import BusySample, GpuReading, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.finding import Diagnosis, Finding
 from gpuwatch.recording.file import RecordingFile, RecordingIndex
 from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingError
 from gpuwatch.sources.logs.text import zstd
@@ -76,7 +76,7 @@ def test_a_recording_is_small(path: Path) -> None:
     """What has not changed takes little room: a fiftieth of the plain text, statistics included."""
     machine = Machine(gpus=8)
     machine.source.options.all_processes = True
-    machine.recorder(path, 120).close()
+    machine.recorder(path, 90).close()
     plain = sum(map(len, map(status_text, machine.taken)))
     assert path.stat().st_size < plain / 50
 
@@ -93,6 +93,30 @@ def test_what_was_found_is_in_it(tmp_path: Path, path: Path, machine: Machine) -
         given.push(taken, nothing)
     given.close()
     assert given.state.findings == 0
+
+
+def test_what_was_found_at_the_end_is_in_it(path: Path, machine: Machine) -> None:
+    """Whoever diagnoses knows more of the last seconds once the recording ends."""
+    taken = [machine.take() for _ in range(5)]
+    end = taken[-1].taken_at_unix_seconds
+    lost = [
+        Finding(
+            **{"rule": "late", "severity": "warning", "confidence": 0.9, "summary": "It waits."},
+            since_unix_seconds=taken[0].taken_at_unix_seconds,
+            cost_gpu_seconds=seconds,
+        )
+        for seconds in (1.0, 3.0)
+    ]
+    first, last = [
+        Diagnosis(taken_at_unix_seconds=end, watched_seconds=5.0, verdict="", findings=(one,))
+        for one in lost
+    ]
+    recorder = BackgroundRecorder(Recorder(path))
+    for each in taken:
+        recorder.push(each, first)
+    assert recorder.close(diagnosis=last)
+    (found,) = RecordingIndex(str(path)).findings
+    assert found.cost_gpu_seconds == 3.0
 
 
 def busy(last: Snapshot, second: int) -> Snapshot:

@@ -45,29 +45,23 @@ def keep() -> Iterator[Callable[[Path], KeptTape]]:
 def test_everything_comes_back_as_it_is_recorded(
     stream: Path, taken: list[Snapshot], keep: Callable[[Path], KeptTape]
 ) -> None:
-    """Whatever of it is packed by now."""
+    """Whatever of it is packed by now, with every half minute in the overview."""
     tape = keep(stream)
     assert list(tape.snapshots(BEGIN)) == taken
     assert list(tape.snapshots(BEGIN)) == taken
     assert (tape.first_unix_seconds, tape.last_unix_seconds) == (BEGIN, BEGIN + 595.0)
+    begins = [bucket.begin_unix_seconds - BEGIN for bucket in tape.buckets]
+    assert begins == [30.0 * number for number in range(20)]
 
 
-@pytest.mark.parametrize("seconds", [0.0, 60.0, 299.0, 595.0])
 def test_reading_begins_at_most_a_minute_before_the_moment(
-    stream: Path, keep: Callable[[Path], KeptTape], seconds: float
+    stream: Path, keep: Callable[[Path], KeptTape]
 ) -> None:
     """And never after it."""
-    first = next(keep(stream).snapshots(BEGIN + seconds)).taken_at_unix_seconds - BEGIN
-    assert seconds - 65.0 <= first <= seconds
-
-
-def test_overview_has_every_half_minute(stream: Path, keep: Callable[[Path], KeptTape]) -> None:
-    """Once all has been read."""
     tape = keep(stream)
-    list(tape.snapshots(BEGIN))
-    assert [bucket.begin_unix_seconds - BEGIN for bucket in tape.buckets] == [
-        30.0 * number for number in range(20)
-    ]
+    for seconds in (0.0, 60.0, 299.0, 595.0):
+        first = next(tape.snapshots(BEGIN + seconds)).taken_at_unix_seconds - BEGIN
+        assert seconds - 65.0 <= first <= seconds
 
 
 def test_findings_are_looked_for_beside(stream: Path) -> None:

@@ -35,7 +35,6 @@ class StandInGpus:
         self.closed = False
         self.processes: tuple[GpuProcess, ...] = ()
         self.problems: tuple[Problem, ...] = ()
-        self.so_far: tuple[float, DriverReading] | None = None
 
     def open(self) -> None:
         self.open_gate.wait(60)
@@ -207,26 +206,6 @@ def test_a_driver_silent_for_long_is_an_error_with_advice(made: Made, waking: bo
     assert snapshot.problems[0].severity == "error"
     hung.set()
     made.gpus.open_gate.set()
-
-
-@pytest.mark.parametrize("opening", [True, False])
-def test_what_a_slow_driver_has_said_so_far_is_shown(made: Made, opening: bool) -> None:
-    """While it is opened, or looked at for the first time, GPUs show as they are known, with a
-    sentence; without any news for long it counts as silent, and nothing old is shown as new."""
-    gate = made.gpus.open_gate if opening else made.gpus.read_gate
-    gate.clear()
-    made.source.open()
-    assert made.read_in_vain().gpus == ()
-    made.gpus.so_far = made.clock.monotonic(), DriverReading((GPU,))
-    early = made.read_in_vain(after=3.0)
-    assert busy(early) == [50.0]
-    assert "slow to start (3 s so far)" in messages(early)[0]
-    assert made.source.driver_silent
-    silent = made.read_in_vain(after=3.0)
-    assert busy(silent) == [None]
-    assert silent.gpus[0].identity == GPU.identity
-    assert "slow to start" not in messages(silent)[0]
-    gate.set()
 
 
 def test_a_driver_that_is_always_slow_is_shown_one_snapshot_late() -> None:

@@ -53,8 +53,6 @@ def counted(patch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
     ("one_job", "has_clocks", "asked_most", "made_most"),
     [
         (False, False, 170, 14),
-        (True, False, 275, 12),
-        (False, True, 16, 5),
         (True, True, 16, 11),
     ],
 )

@@ -29,7 +29,7 @@ class BusySample(NamedTuple):
 
 
 class ReasonSeconds(NamedTuple):
-    """How long one throttle reason held, in seconds, since the snapshot before."""
+    """Time for which one throttle reason held, in seconds, since the snapshot before."""
 
     reason: Text
     seconds: Amount

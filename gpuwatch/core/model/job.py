@@ -82,7 +82,7 @@ class JobMember(Identified):
         return self.cpu_percent + (self.children_cpu_percent or 0.0)
 
     def without_readings(self) -> JobMember:
-        """Nothing that moves is known (any more)."""
+        """Whether nothing that moves is known (any more)."""
         if self.state is None:
             return self
         return JobMember(**{name: getattr(self, name) for name in _LASTING})
@@ -127,6 +127,9 @@ class TrainingLoop(Identified):
     """Now: ``train``, ``validation``, ``checkpoint`` or ``idle``."""
     validation_share: Amount | None = None
     checkpoint_share: Amount | None = None
+    spent_seconds: tuple[Amount | None, ...] | None = None
+    """Seconds since its first report that went to data waits, compute, copies, validation and
+    checkpoints (in this order): what the shares are of, without a window."""
     epoch: Whole | None = None
     step_in_epoch: Whole | None = None
     steps_in_epoch: Whole | None = None
@@ -249,7 +252,7 @@ class Job(Identified):
 
     @property
     def is_without_gpus(self) -> bool:
-        """It cannot use any: its PyTorch knows none, or none is visible to it."""
+        """Whether it can use no GPU: its PyTorch knows none, or none is visible to it."""
         return bool(self.cpu_build) or any(rank.visible_gpus == 0 for rank in self.ranks)
 
     def having(self, role: str) -> tuple[JobMember, ...]:

@@ -25,7 +25,7 @@ class Identified:
 
     @property
     def own_pid(self) -> int:
-        """As its machine knows it."""
+        """PID as its own machine knows it."""
         return self.pid % PIDS_OF_A_MACHINE
 
 

@@ -45,7 +45,7 @@ from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards
 from gpuwatch.diagnosis.rules.shared.loading import MAIN_AT_LIMIT_PERCENT
-from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, mean, named, ramp, required
+from gpuwatch.diagnosis.rules.shared.words import amount, highest, keys, mean, named, ramp, required
 from gpuwatch.diagnosis.sentence import GPUS, IS, number
 
 RULE = Rule(
@@ -118,8 +118,8 @@ def _is_fed(window: Window, gpu: GpuFacts) -> bool:
 
 def _firing(gpus: list[GpuFacts], share: float, *, serves: bool) -> Firing:
     fullest = max(gpus, key=lambda gpu: cards.memory_share(gpu) or 0.0)
-    used = gib(cards.memory_most(fullest) or 0.0)
-    total = gib(fullest.identity.memory_total_bytes or 0)
+    used = amount(cards.memory_most(fullest) or 0.0)
+    total = amount(fullest.identity.memory_total_bytes or 0)
     times = f"{number(min(MANY_TIMES, FILL_TO / max(share, 0.01)), 1)} times"
     sm = mean([cards.sm_when_busy(gpu) for gpu in gpus])
     power = mean([cards.power_when_busy(gpu) for gpu in gpus])

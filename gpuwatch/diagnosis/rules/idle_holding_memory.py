@@ -122,7 +122,7 @@ def _firing(
     memory = sum(held[gpu.uuid] or 0.0 for gpu in gpus)
     return Firing(
         summary=f"{GPUS} {either('has', 'have')} run nothing for {words.lasting(watched)} while "
-        f"{words.gib(memory)} of memory {of_several('is', 'each is')} held"
+        f"{words.amount(memory)} of memory {of_several('is', 'each is')} held"
         + (", by no process that the driver lists" if nobody else ""),
         evidence=evidence,
         advice=(_UNSEEN,) if nobody else (_advice(window, gpus),),

@@ -144,7 +144,7 @@ def _evidence(
                  says="counting their wait for cores, they are at their limit") if queues else None,
         words.measured("main thread's CPU while the GPU idles", main, "% of a core",
                        MAIN_WAITS_PERCENT, waits),
-        phase, words.measured("free cores", spare, "cores", says=room),
+        phase, words.measured("free cores", words.whole_cores(spare), "cores", says=room),
     ]  # fmt: skip
 
 

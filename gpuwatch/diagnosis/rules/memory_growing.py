@@ -52,8 +52,8 @@ from gpuwatch.core.bounds import lowest
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import USED_PERCENT, present
-from gpuwatch.diagnosis.rules.shared.words import GIB, gib, keys, lasting, named, ramp
-from gpuwatch.diagnosis.sentence import GPUS, either, number
+from gpuwatch.diagnosis.rules.shared.words import GIB, amount, keys, lasting, named, ramp
+from gpuwatch.diagnosis.sentence import GPUS, either
 
 _OUTLIVE = Advice(
     "Look for tensors that outlive their step: losses summed without .item(), outputs kept in a "
@@ -185,16 +185,13 @@ def _firing(growing: list[_Growth], seen: float, *, serves: bool) -> Firing:
 
 
 def _rate(slope: float) -> str:
-    a_minute = slope * 60.0
-    if a_minute >= GIB:
-        return f"{number(a_minute / GIB, 1)} GiB per minute"
-    return f"{number(a_minute / 1024**2)} MiB per minute"
+    return f"{amount(slope * 60.0)} per minute"
 
 
 def _evidence(growth: _Growth) -> list[Evidence]:
     name, used = named([growth.gpu]), growth.gpu.memory_used_bytes
     total = growth.gpu.identity.memory_total_bytes or 0
-    free = f"{gib(max(0.0, total - (used or 0.0)))} are free"
+    free = f"{amount(max(0.0, total - (used or 0.0)))} are free"
     return [
         Evidence(f"{name} growth of memory", round(growth.slope), "bytes/s", round(growth.needed),
                  f"uncertain by {_rate(2.0 * growth.error)} each way"),

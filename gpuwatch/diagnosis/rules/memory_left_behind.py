@@ -67,7 +67,8 @@ def check(window: Window) -> Verdict:
     many = len({process.pid for process in gone}) > 1
     who = f"PIDs {pids}, which no longer exist" if many else f"PID {pids}, which no longer exists"
     return Firing(
-        summary=f"{GPUS} {either('holds', 'hold')} {words.gib(_memory(gone))} of memory for {who}",
+        summary=f"{GPUS} {either('holds', 'hold')} {words.amount(_memory(gone))} of memory "
+                f"for {who}",
         evidence=[
             Evidence(f"{words.named([gpu])} memory of processes that are gone",
                      _memory(left[gpu.uuid]), "bytes", LEFT_BYTES,

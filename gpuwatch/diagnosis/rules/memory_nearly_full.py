@@ -28,7 +28,7 @@ Sources
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import memory_most, memory_share, present
-from gpuwatch.diagnosis.rules.shared.words import gib, in_percent, keys, named, ramp
+from gpuwatch.diagnosis.rules.shared.words import amount, in_percent, keys, named, ramp
 from gpuwatch.diagnosis.sentence import GPUS
 
 _HEADROOM = Advice(
@@ -85,11 +85,11 @@ def check(window: Window) -> Verdict:
     others = ", and other processes hold much of it" if foreign else ""
     evidence = [
         Evidence(f"{named([gpu])} highest memory use", memory_most(gpu), "bytes",
-                 FULL * _total(gpu), f"of {gib(_total(gpu))}")
+                 FULL * _total(gpu), f"of {amount(_total(gpu))}")
         for gpu in full
     ]  # fmt: skip
     return Firing(
-        summary=f"The memory of {GPUS} is {in_percent(share)} used: {gib(max(0.0, free))} "
+        summary=f"The memory of {GPUS} is {in_percent(share)} used: {amount(max(0.0, free))} "
         f"left{others}",
         evidence=evidence,
         advice=advice,

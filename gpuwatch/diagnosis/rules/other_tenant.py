@@ -175,7 +175,7 @@ def _holding(gpus: list[GpuFacts]) -> Firing:
     little = "" if blind else f" and {either('use it', 'use them')} little"
     return Firing(
         severity=None if any(_is_crowded(gpu) for gpu in gpus) else "info",
-        summary=f"Other processes hold {words.gib(held)} of memory on {GPUS}{little}",
+        summary=f"Other processes hold {words.amount(held)} of memory on {GPUS}{little}",
         evidence=_evidence(gpus),
         advice=(ask,),
         strength=0.7,

@@ -269,6 +269,7 @@ IDLE_AFTER_SECONDS = 30.0
 """A loop of steps alone says nothing when it ends: this long after its last step it is idle."""
 _NS = 1_000_000_000
 RATE_MOST = 1e15
+SPENT_MOST_SECONDS = 1e11
 _PHASES = ("idle", "train", "train", "train", "train", "validation", "checkpoint")
 _FIRST_STATE = Counters._fields.index("idle_ns")
 
@@ -288,19 +289,11 @@ def loop_of(key: ProcessKey, record: Record, now_ns: int, unix: float) -> Traini
     window = counters.at_ns + since - base.at_ns
     grown = Counters(*[new - old for new, old in zip(counters, base, strict=True)])
 
-    def state_share(state: int) -> float | None:
-        spent = grown[_FIRST_STATE + state] + (since if state == now.state else 0)
-        return min(spent / window, 1.0) if window > 0 else None
-
-    def device_share(ns: int, measured: int, skipped: int) -> float | None:
-        """Return the share of time on the device: the stretches that were skipped count like the
-        mean of the others."""
-        if window <= 0 or (measured == 0 and skipped > 0):
-            return None
-        return min(ns * (measured + skipped) / max(measured, 1) / window, 1.0)
-
-    on_device = bool(now.flags & step_file.DEVICE_TIMED)
-    device_steps, copies = device_share(*grown[-6:-3]), device_share(*grown[-3:])
+    wait, compute, copy, validation, checkpoint = [
+        None if ns is None or window <= 0 else min(ns / window, 1.0)
+        for ns in _spent(now, grown, since)
+    ]
+    spent = [None if ns is None else ns / _NS for ns in _spent(now, counters, since)]
     return TrainingLoop(
         pid=key[0],
         started_at_unix_seconds=key[1],
@@ -310,15 +303,17 @@ def loop_of(key: ProcessKey, record: Record, now_ns: int, unix: float) -> Traini
         samples_per_second=(
             _rate(counters, base, since, grown.samples) if counters.samples > 0 else None
         ),
-        data_wait_share=(
-            state_share(step_file.WAIT) if now.flags & step_file.WAITS_REPORTED else None
-        ),
-        copy_share=copies if now.flags & step_file.COPIES_TIMED else None,
-        compute_share=device_steps if on_device else state_share(step_file.STEP),
-        compute_on_device=on_device,
+        data_wait_share=wait,
+        copy_share=copy,
+        compute_share=compute,
+        compute_on_device=bool(now.flags & step_file.DEVICE_TIMED),
         phase=_phase(now, counters, since),
-        validation_share=state_share(step_file.VALIDATION),
-        checkpoint_share=state_share(step_file.CHECKPOINT),
+        validation_share=validation,
+        checkpoint_share=checkpoint,
+        # What no loop can spend is not said: a snapshot may not hold it.
+        spent_seconds=tuple(
+            [None if one is None or one > SPENT_MOST_SECONDS else one for one in spent]
+        ),
         epoch=_known(now.epoch),
         step_in_epoch=_known(now.step_in_epoch),
         steps_in_epoch=_known(now.steps_in_epoch),
@@ -332,6 +327,30 @@ def loop_of(key: ProcessKey, record: Record, now_ns: int, unix: float) -> Traini
         memory_peak_bytes=_known(now.memory_peak_bytes),
         reported_at_unix_seconds=round(unix - since / _NS, 3),
     )
+
+
+def _spent(now: Now, counted: Counters, since: int) -> list[float | None]:
+    """Return the nanoseconds that went to data waits, compute, copies, validation and checkpoints;
+    ``since``: those that the state of now has lasted for since it was counted."""
+
+    def in_state(state: int) -> int:
+        return counted[_FIRST_STATE + state] + (since if state == now.state else 0)
+
+    def on_device(ns: int, measured: int, skipped: int) -> float | None:
+        """Return the time on the device: the stretches that were skipped count like the mean of
+        the others."""
+        if measured == 0 and skipped > 0:
+            return None
+        return ns * (measured + skipped) / max(measured, 1)
+
+    timed = now.flags & step_file.DEVICE_TIMED
+    return [
+        in_state(step_file.WAIT) if now.flags & step_file.WAITS_REPORTED else None,
+        on_device(*counted[-6:-3]) if timed else in_state(step_file.STEP),
+        on_device(*counted[-3:]) if now.flags & step_file.COPIES_TIMED else None,
+        in_state(step_file.VALIDATION),
+        in_state(step_file.CHECKPOINT),
+    ]
 
 
 def _rate(counters: Counters, base: Counters, since: int, count: int) -> float | None:

@@ -70,10 +70,10 @@ def find_py_spy(folders: Sequence[str] | None = None, path: str | None = None) -
     return next(filter(None, (shutil.which("py-spy", path=place) for place in places)), None)
 
 
-def why_not(pid: int, py_spy: str, proc: Path = procfs.PROC) -> str | None:
+def why_not(pid: int, py_spy: str) -> str | None:
     """Say why the stacks of ``pid`` cannot be taken, in a sentence with what to do; ``None``: they
     can, as far as can be known before py-spy is started."""
-    stat = procfs.read_stat(pid, proc)
+    stat = procfs.read_stat(pid)
     if stat is None or (stat.state in "ZX" and stat.threads <= 1):
         return f"Process {pid} has ended."
     if stat.state in "Tt":

@@ -19,12 +19,13 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from statistics import fmean
 
 from gpuwatch import __version__
 from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
+from gpuwatch.core.store import Column, Stat
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.core.units import gpu_label
 from gpuwatch.diagnosis.ledger import Episode, Ledger
@@ -40,14 +41,14 @@ CHECK_SECONDS = 30.0
 TEXT_MOST = 500
 _WRITER = "gpuwatch.outputs.experiment.writer"
 _READINGS = {"memory_used_bytes": "high", "power_watts": "mean", "temperature_celsius": "high"}
-"""Readings of a GPU, and which attribute of their ``Spread`` is logged."""
+"""Readings of a GPU, and which statistic of them is logged."""
 _BUSY = "busy"
 
 
 def checked(tool: str) -> str:
-    """``wandb``, ``mlflow``, ``tensorboard`` or ``tensorboard:FOLDER``. Raises ``SentenceError``
-    for others, and where the tool's library is not installed or, for MLflow, lacks what it needs to
-    store runs where they are to go."""
+    """Return ``wandb``, ``mlflow``, ``tensorboard`` or ``tensorboard:FOLDER``. Raises
+    ``SentenceError`` for others, and where the tool's library is not installed or, for MLflow,
+    lacks what it needs to store runs where they are to go."""
     found = re.fullmatch(r"(wandb|mlflow|tensorboard)(?:(?<=board):.+)?", tool)
     if found is None:
         raise SentenceError(
@@ -65,7 +66,8 @@ def checked(tool: str) -> str:
 
 
 def _why_mlflow_cannot_log() -> str:
-    """Empty if it can, and where it does not say in time: a database may be far away."""
+    """Return why not; empty if it can, and where it does not say in time, as of a database that
+    is far away."""
     command = [sys.executable, "-P", "-m", _WRITER, "--check"]
     with contextlib.suppress(subprocess.TimeoutExpired):
         done = subprocess.run(
@@ -80,33 +82,8 @@ def _why_mlflow_cannot_log() -> str:
     return ""
 
 
-class Spread:
-    """The lowest and highest of the values that were added, and their mean."""
-
-    __slots__ = ("count", "high", "low", "total")
-
-    def __init__(self) -> None:
-        self.count, self.total = 0, 0.0
-        self.low, self.high = float("inf"), float("-inf")
-
-    def add(self, values: Iterable[float]) -> None:
-        for value in values:
-            self.count += 1
-            self.total += value
-            self.low, self.high = min(self.low, value), max(self.high, value)
-
-    def merge(self, other: Spread) -> None:
-        self.count += other.count
-        self.total += other.total
-        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
-
-    @property
-    def mean(self) -> float:
-        """To be asked only where something was added."""
-        return self.total / self.count
-
-
-Spreads = defaultdict[tuple[GpuKey, str], Spread]
+Stats = defaultdict[tuple[GpuKey, str], Stat]
+"""Statistics by GPU and reading, in which every reading counts alike."""
 
 
 class ExperimentLog:
@@ -118,7 +95,7 @@ class ExperimentLog:
         """Sentences about what went wrong."""
         self._tool, _, folder = tool.partition(":")
         self._job, self._uuids = key, frozenset[GpuKey]()
-        self._interval, self._run = Spreads(Spread), Spreads(Spread)
+        self._interval, self._run = Stats(Stat), Stats(Stat)
         """Readings since the last row, and in the whole run."""
         self._episodes: tuple[Episode, ...] = ()
         """Episodes of the job, by the ledger."""
@@ -159,10 +136,10 @@ class ExperimentLog:
                 self._uuids = frozenset(job.gpu_uuids)
         for gpu in snapshot.gpus:
             # The driver remembers the time before the job, too.
-            self._interval[gpu.uuid, _BUSY].add(busy_of(gpu, self._job[1] or 0.0))
+            for percent in busy_of(gpu, self._job[1] or 0.0):
+                self._interval[gpu.uuid, _BUSY].add_value(percent, 1.0)
             for name in _READINGS:
-                if (value := getattr(gpu.reading, name)) is not None:
-                    self._interval[gpu.uuid, name].add([float(value)])
+                self._interval[gpu.uuid, name].add_value(getattr(gpu.reading, name), 1.0)
         if ledger is not None:
             self._episodes = tuple(
                 [
@@ -206,10 +183,10 @@ class ExperimentLog:
         self._link.close()
 
     def _end_interval(self) -> None:
-        for key, spread in self._interval.items():
+        for key, stat in self._interval.items():
             # Before it had a GPU, what that did was not the job's.
             if key[0] in self._uuids:
-                self._run[key].merge(spread)
+                self._run[key].merge(stat)
         self._interval.clear()
 
     def _held_shares(self, since: float) -> dict[str, float]:
@@ -226,22 +203,22 @@ class ExperimentLog:
             held[one.rule] += max(0.0, seconds) / max(1.0, now - since)
         return {rule: min(1.0, share) for rule, share in held.items()}
 
-    def _packet(self, spreads: Spreads, held: Mapping[str, float]) -> dict[str, object]:
+    def _packet(self, stats: Stats, held: Mapping[str, float]) -> dict[str, object]:
         """A row, or the run's summary, as of the last snapshot. ``held``: how much of the time each
         finding did."""
         assert self._last is not None
         values: dict[str, float] = {}
-        busy: list[Spread] = []
+        busy: list[Column] = []
         for gpu in self._last.gpus:
             if gpu.uuid not in self._uuids:
                 continue
             place = f"gpu{gpu_label(gpu)}"
-            if (one := spreads[gpu.uuid, _BUSY]).count:
+            if (one := stats[gpu.uuid, _BUSY].column) is not None:
                 busy.append(one)
                 values |= _busy_values(place, [one])
             for name, of in _READINGS.items():
-                if (read := spreads[gpu.uuid, name]).count:
-                    values[f"gpuwatch/{place}/{name}"] = getattr(read, of)
+                if (value := getattr(stats[gpu.uuid, name], of)) is not None:
+                    values[f"gpuwatch/{place}/{name}"] = value
         values |= _busy_values("job", busy) if busy else {}
         values |= {f"gpuwatch/finding/{rule}": round(share, 4) for rule, share in held.items()}
         texts = {
@@ -272,8 +249,8 @@ class ExperimentLog:
                 )
 
 
-def _busy_values(place: str, gpus: list[Spread]) -> dict[str, float]:
-    low, high = min(one.low for one in gpus), max(one.high for one in gpus)
+def _busy_values(place: str, gpus: list[Column]) -> dict[str, float]:
+    low, high = min(one.minimum for one in gpus), max(one.maximum for one in gpus)
     named = {"min": low, "mean": fmean([one.mean for one in gpus]), "max": high}
     return {
         f"gpuwatch/{place}/busy_{name}_percent": round(value, 2) for name, value in named.items()

@@ -62,8 +62,8 @@ def _wandb(name: str, facts: Given, _folder: str) -> Writers:
 
 
 def check() -> str:
-    """Why MLflow cannot log with what is installed, to where its variables point, as the end of a
-    sentence; empty if it can, or if only trying can tell.
+    """Return why MLflow cannot log with what is installed, to where its variables point, as the end
+    of a sentence; empty if it can, or if only trying can tell.
 
     A new database is laid out here, before the job's own MLflow can do the same beside it.
     """

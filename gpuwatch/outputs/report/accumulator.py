@@ -306,7 +306,6 @@ def gpu_usage(gpu: GpuStatistics, until: float) -> GpuUsage:
         rhythm_seconds=rhythm.seconds if shaped else None,
         oscillating_seconds=rhythm.oscillating_seconds if shaped else None,
         period_seconds=rhythm.period_seconds,
-        cycles=rhythm.cycles if shaped else None,
         swing_seconds=rhythm.swings.mean,
         other_tenant_seconds=sums.tenant_seconds,
         other_tenants_peak=sums.tenants_peak,

@@ -102,7 +102,7 @@ class Comparison(Part, frozen=True, kw_only=True):
 Measure = tuple[str, str, str, str | Callable[[Report], Value], str | None, str]
 """(name, label, kind, where it is in a report, whether ``more`` or ``less`` is better or neither,
 whether it is for two jobs or two machines only). The kind is ``percent``, ``seconds``, ``bytes``,
-``bytes/s``, ``watts``, ``joules``, ``celsius``, ``per minute``, ``per second``, ``GPU-s``,
+``bytes/s``, ``watts``, ``joules``, ``celsius``, ``per second``, ``GPU-s``,
 ``cores``, ``count``, ``unix`` or ``text``."""
 
 
@@ -165,7 +165,6 @@ MEASURES: tuple[Measure, ...] = (
     ("oscillating_percent", "time in swings", "percent",
      lambda r: _percent(r.total.oscillating_share), "less", ""),
     ("period_seconds", "swing period", "seconds", "total.period_seconds", None, ""),
-    ("cycles_per_minute", "swings/minute", "per minute", "total.cycles_per_minute", None, ""),
     ("finding_percent", "lost GPU time", "percent", _lost_percent, "less", "machine"),
     ("power_mean_watts", "GPU power", "watts", "total.power_mean_watts", None, ""),
     ("energy_joules", "GPU energy", "joules", "total.energy_joules", None, ""),
@@ -267,13 +266,8 @@ def share_of(uses: Iterable[FindingUse], watched: float | None) -> float | None:
 MUCH_LONGER = 3.0
 
 
-def _percent_words(value: float) -> str:
-    """Return ``4.2%``, ``42%``: below ten percent another digit says something."""
-    return f"{value:.1f}%" if 0 < value < 9.95 else units.percent(value)
-
-
 _WRITERS: dict[str, Callable[[float], str]] = {
-    "percent": _percent_words,
+    "percent": units.fine_percent,
     "seconds": words.period,
     "bytes": units.size,
     "bytes/s": units.rate,
@@ -281,7 +275,6 @@ _WRITERS: dict[str, Callable[[float], str]] = {
     "joules": units.energy,
     "celsius": units.celsius,
     "per second": units.samples,
-    "per minute": "{:.1f}".format,
     "GPU-s": words.amount,
     "cores": "{:.1f}".format,
     "count": "{:.0f}".format,

@@ -13,7 +13,6 @@ from gpuwatch.core.throttling import REASONS
 from gpuwatch.core.units import percent, samples, size
 from gpuwatch.diagnosis.catalogue import known
 from gpuwatch.diagnosis.finding import (
-    ALSO_SEEN,
     Advice,
     Evidence,
     Finding,
@@ -312,17 +311,10 @@ class Group:
 
     def found(self) -> Found:
         evidence = [one for one in self.cause.evidence if one.value is not None]
-        rows = []
-        for one in evidence:
-            unit = "%" if (one.unit or "").startswith("%") else one.unit
-            other = "" if one.supports else "against it: " if one.says else "evidence against it"
-            threshold = "" if one.threshold is None else units.quantity(one.threshold, unit)
-            value = units.quantity(one.value, one.unit)
-            rows.append((one.name, value, threshold, f"{other}{one.says}"))
-        because = [evidence_line(one) for one in evidence if one.supports][:EVIDENCE_SHOWN]
-        against = [evidence_line(one) for one in evidence if not one.supports][:EVIDENCE_SHOWN]
-        not_it = [one for one in self.cause.ruled_out if not one.why.startswith(ALSO_SEEN)]
-        seen = [one.why for one in self.cause.ruled_out if one.why.startswith(ALSO_SEEN)]
+        because = [evidence_line(one) for one in evidence if one.supports]
+        against = [evidence_line(one) for one in evidence if not one.supports]
+        ruled_out = self.cause.ruled_out
+        not_it = [f"{words.cause(one.rule)}: {one.why}" for one in ruled_out if not one.symptom]
         return Found(
             f"#{self.number}",
             self.cause.rule,
@@ -332,13 +324,13 @@ class Group:
             self.cost_words(),
             list(self._what()),
             [advice_line(one) for one in self.cause.advice],
-            rows,
-            because,
-            against,
-            [f"{words.cause(other.rule)}: {other.why}" for other in not_it],
+            [evidence_row(one) for one in evidence],
+            because[:EVIDENCE_SHOWN],
+            against[:EVIDENCE_SHOWN],
+            not_it,
             f"{100.0 * self.cause.confidence:.0f}%",
             self.cause.gain_in_words,
-            [one.removeprefix(ALSO_SEEN) for one in seen],
+            [one.why for one in ruled_out if one.symptom],
         )
 
     def lane(self) -> Lane:
@@ -371,15 +363,22 @@ def advice_line(advice: Advice) -> str:
     return f"{text}: {advice.why}" if advice.why else f"{text}."
 
 
+def evidence_row(evidence: Evidence) -> tuple[str, str, str, str]:
+    """Return the reading, its value, its threshold and its meaning, as texts."""
+    # "75% of a core each": what the threshold is a share of the value has said.
+    unit = "%" if (evidence.unit or "").startswith("%") else evidence.unit
+    threshold = "" if evidence.threshold is None else units.quantity(evidence.threshold, unit)
+    value, says = units.quantity(evidence.value, evidence.unit), evidence.says
+    if not evidence.supports:
+        says = f"against it: {says}" if says else "evidence against it"
+    return evidence.name, value, threshold, says
+
+
 def evidence_line(evidence: Evidence) -> str:
     """Return ``busy 47% (threshold 90%): it idles half of the time``."""
-    text = evidence.name
-    if evidence.value is not None:
-        text += f" {units.quantity(evidence.value, evidence.unit)}"
-    if evidence.threshold is not None:
-        # "75% of a core each": what it is a share of has just been said.
-        unit = "%" if (evidence.unit or "").startswith("%") else evidence.unit
-        text += f" (threshold {units.quantity(evidence.threshold, unit)})"
+    name, value, threshold, _ = evidence_row(evidence)
+    text = f"{name} {value}" if evidence.value is not None else name
+    text += f" (threshold {threshold})" if threshold else ""
     return f"{text}: {evidence.says}" if evidence.says else text
 
 
@@ -398,31 +397,34 @@ def verdict(report: Report) -> str:
 
 def verdict_parts(report: Report) -> tuple[str, str]:
     """Return one sentence on how busy it was, and one on why it was no busier."""
-    length, covered = units.age(report.time.seconds), report.time.covered_seconds
-    if 0.0 < covered < MOST_OF * report.time.seconds:
-        length = f"the {units.age(covered)} read, within {length}"
-    if not report.gpus:
-        if report.job is not None:
-            return "The job used no GPU while it was watched.", ""
-        return (report.problems[0] if report.problems else "There was no GPU to look at."), ""
-    busy, lead = report.total.busy_percent, _leading(report)
+    head, lead = _how_busy(report), _leading(report)
     once = report.time.seconds < words.MOMENT_SECONDS
-    subject = "The GPU was" if len(report.cards) == 1 else "The GPUs were"
-    head = f"{subject} busy {units.percent(busy)} of {length}."
-    if busy is None or once:
-        head = _moment(report) if once else ""
-        if not head:
-            why = "one moment was read" if once else f"no utilisation was read in {length}"
-            head = f"How busy the GPUs were is not known: {why}."
-        if not isinstance(lead, Group):
-            return head, ""
-    if lead is None and report.source is None and not report.phases:
-        # Nobody has diagnosed it.
+    unknown = not report.gpus or report.total.busy_percent is None or once
+    undiagnosed = lead is None and report.source is None and not report.phases
+    if not report.gpus or undiagnosed or (unknown and not isinstance(lead, Group)):
         return head, ""
     why = _lead_words(report, lead) if lead is not None else _nothing(report)
     others = len(_worst(report)) - isinstance(lead, Group)
     more = f"{units.plural(others, 'other finding')} below." if others > 0 else ""
     return head, " ".join(part for part in (why, *_rests(report), more) if part)
+
+
+def _how_busy(report: Report) -> str:
+    """Return the sentence on how busy the GPUs were, or why nobody knows."""
+    if not report.gpus:
+        if report.job is not None:
+            return "The job used no GPU while it was watched."
+        return report.problems[0] if report.problems else "There was no GPU to look at."
+    length, covered = units.age(report.time.seconds), report.time.covered_seconds
+    if 0.0 < covered < MOST_OF * report.time.seconds:
+        length = f"the {units.age(covered)} read, within {length}"
+    if report.time.seconds < words.MOMENT_SECONDS:
+        unknown = "How busy the GPUs were is not known: one moment was read."
+        return _moment(report) or unknown
+    if report.total.busy_percent is None:
+        return f"How busy the GPUs were is not known: no utilisation was read in {length}."
+    subject = "The GPU was" if len(report.cards) == 1 else "The GPUs were"
+    return f"{subject} busy {units.percent(report.total.busy_percent)} of {length}."
 
 
 def _moment(report: Report) -> str:
@@ -727,7 +729,7 @@ def host_facts(report: Report) -> Iterable[tuple[str, str]]:
         text = f"{units.percent(host.cpu_mean_percent)} busy{of}"
         text += f", at most {units.percent(host.cpu_peak_percent)}"
         if host.cpu_iowait_mean_percent is not None:
-            text += f"; waiting for disks {host.cpu_iowait_mean_percent:.1f}%"
+            text += f"; waiting for disks {units.fine_percent(host.cpu_iowait_mean_percent)}"
         if host.usable_cores is not None and host.usable_cores < (host.core_count or 0):
             text += f"; {host.usable_cores:g} cores usable"
         yield "CPU", text
@@ -764,14 +766,14 @@ def _period(gpu: GpuUsage) -> str:
 GPU_COLUMNS: tuple[Column[GpuUsage], ...] = (
     Column("GPU", lambda g: g.label, page="GPU", total="all".format),
     Column("HOST", lambda g: g.machine or units.UNKNOWN, _T, 1),
-    Column("NAME", lambda g: g.name.removeprefix("NVIDIA "), _T, 9,
+    Column("NAME", lambda g: units.gpu_name(g.name), _T, 9,
            total=lambda r: units.plural(len(r.cards), "GPU")),
     Column("BUSY", lambda g: percent(g.busy_shown_percent),
            total=lambda r: percent(r.total.busy_percent)),
     Column("DUTY", lambda g: words.share(g.duty), rank=5,
            total=lambda r: words.share(r.total.duty)),
-    Column("IDLE", lambda g: hours(g.idle_seconds), rank=1,
-           total=lambda r: hours(r.total.idle_gpu_seconds)),
+    Column("IDLE", lambda g: words.lost(g.idle_seconds), rank=1,
+           total=lambda r: words.lost(r.total.idle_gpu_seconds)),
     Column("PERIOD", _period, rank=3),
     Column("JOB-MEM", lambda g: size(g.job_memory_peak_bytes), rank=1, page="Job memory"),
     Column("MEM-PEAK", lambda g: units.size_of(g.memory_peak_bytes, g.memory_total_bytes),
@@ -841,7 +843,7 @@ def phase_columns(report: Report) -> tuple[Column[Phase], ...]:
 
     def lost(phase: Phase) -> str:
         parts = [
-            f"{hours(one.gpu_seconds)} {lost_to.get(one.to) or words.cause(one.to)}"
+            f"{words.lost(one.gpu_seconds)} {lost_to.get(one.to) or words.cause(one.to)}"
             for one in phase.lost
             if one.gpu_seconds >= max(1.0, LOSS_SHARE * phase.lost[0].gpu_seconds)
         ]
@@ -1088,12 +1090,7 @@ def comparison_document(comparison: Comparison, form: str) -> Document:
     jobs = before.job is not None and after.job is not None
     what = "jobs" if jobs else "recordings"
     head, _, rest = comparison_verdict(comparison).partition(". ")
-    said: list[Block] = [Paragraph(comparison_verdict(comparison), "verdict")]
-    if form == "page":
-        said = [
-            Paragraph(f"{head.rstrip('.')}.", "verdict"),
-            *([Paragraph(rest, "why")] if rest else []),
-        ]
+    said: list[Block] = [*_headline(f"{head.rstrip('.')}.", rest, form)]
     said += [Paragraph(f"Hard to compare: {doubt}", "warn") for doubt in doubts(comparison)]
     sides = [("before", report_name(before)), ("after", report_name(after))]
     if form == "text":
@@ -1199,27 +1196,16 @@ def report_document(report: Report, form: str, *, previous: Report | None = None
 def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]:
     job, source = report.job, report.source
     if job is not None:
-        yield Paragraph(words.command(job), "command")
-        yield FactLine(time_facts(report, job))
-        yield FactLine(place_facts(report, job))
-        if job.failed:
-            yield Paragraph(job.exit_words, "bad")
-        if watched := watched_sentence(report):
-            yield Paragraph(watched, "warn")
-        if previous is not None and previous.job is not None:
-            last, start = previous.job, previous.job.started_at_unix_seconds
-            began = [] if start is None else [words.clock(start, "%F %H:%M")]
-            # Of a run that failed the duration says little.
-            when = ", ".join([*began, *([last.exit_words] if last.failed else [])])
-            yield Paragraph(f"Compared with the last run ({when}) at the end.")
+        yield from _head_of_job(report, job)
+    if previous is not None and previous.job is not None:
+        last, start = previous.job, previous.job.started_at_unix_seconds
+        began = [] if start is None else [words.clock(start, "%F %H:%M")]
+        # Of a run that failed the duration says little.
+        when = ", ".join([*began, *([last.exit_words] if last.failed else [])])
+        yield Paragraph(f"Compared with the last run ({when}) at the end.")
     idle, busy = report.total.idle_gpu_seconds, report.total.busy_percent
     if job is None or source is not None or report.phases or not report.gpus:
-        head, why = verdict_parts(report)
-        yield from (
-            [Paragraph(f"{head} {why}".strip(), "verdict")]
-            if form == "text"
-            else [Paragraph(head, "verdict"), *([Paragraph(why, "why")] if why else [])]
-        )
+        yield from _headline(*verdict_parts(report), form)
     elif idle is not None and busy is not None:
         yield Paragraph(
             f"{words.amount(idle)} GPU-seconds idle, {units.percent(100.0 - busy)} of the time "
@@ -1228,6 +1214,23 @@ def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]
         )
     if source is not None:
         yield from source_lines(report)
+
+
+def _head_of_job(report: Report, job: JobUsage) -> Iterable[Block]:
+    yield Paragraph(words.command(job), "command")
+    yield FactLine(time_facts(report, job))
+    yield FactLine(place_facts(report, job))
+    if job.failed:
+        yield Paragraph(job.exit_words, "bad")
+    if watched := watched_sentence(report):
+        yield Paragraph(watched, "warn")
+
+
+def _headline(head: str, why: str, form: str) -> list[Paragraph]:
+    """Return the headline, on a page with what follows it smaller."""
+    if form == "text" or not why:
+        return [Paragraph(f"{head} {why}".strip(), "verdict")]
+    return [Paragraph(head, "verdict"), Paragraph(why, "why")]
 
 
 def report_json(report: Report) -> str:

@@ -15,7 +15,7 @@ from gpuwatch.outputs.report import document, words
 from gpuwatch.outputs.report.document import Document, Found, Row, Timeline
 from gpuwatch.outputs.report.model import Report, Stretch, TimeProfile
 from gpuwatch.outputs.report.words import Times
-from gpuwatch.outputs.terminal import Column
+from gpuwatch.outputs.terminal import STATE_HUES, Column
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Policy by which a browser loads and runs nothing for this page, whatever a process is called."""
@@ -349,7 +349,7 @@ def _rectangle(area: Area, top: int, height: int) -> str:
 def _gap(area: Area) -> str:
     x = _short(area.x)
     line = f'<line class="gapline" x1="{x}" x2="{x}" y1="0" y2="{HEIGHT}"/>'
-    return _rectangle(area._replace(kind="gapfill"), 0, HEIGHT) + line
+    return _rectangle(area, 0, HEIGHT) + line
 
 
 def _path(kind: str, levels: Sequence[int | None], step: float, *, filled: bool = False) -> str:
@@ -385,17 +385,21 @@ def _short(value: float) -> str:
 
 # --- the looks: one style sheet, light and dark, screen, phone and paper ----------------------
 
+_DARK, _LIGHT = (
+    ";".join(f"--{state}:{hues[ground]}" for state, hues in STATE_HUES.items())
+    for ground in range(2)
+)
 STYLE = """
 :root{color-scheme:light dark;
 --page:#fbfbfa;--card:#fff;--line:#e3e3df;--faint:#f1f1ee;--ink:#1b1d1f;--soft:#5a6066;
 --accent:#1668a8;--fill:#7db2dc;--band:#d3e5f4;--warn:#8a5300;--warnfill:#e09a2b;--bad:#a8201a;--badfill:#d64540;
 --good:#1d6b3c;--gap:#e9e9e5;
---fedline:#007a5e;--fed:#4fbf95;--fedband:#c9e9dc;--starved:#b36b00;--throttled:#9c1f86;--waiting:#3b4fd0;--idle:#767e86}
+--fedfill:#4fbf95;--fedband:#c9e9dc;LIGHT_STATES}
 @media screen and (prefers-color-scheme:dark){:root{
 --page:#121416;--card:#191c1f;--line:#2d3236;--faint:#22262a;--ink:#e8eaec;--soft:#a2aab1;
 --accent:#6cb6f0;--fill:#33709f;--band:#223b50;--warn:#f0b357;--warnfill:#c98a26;--bad:#ff8d85;--badfill:#d9534c;
 --good:#7fd3a0;--gap:#24282b;
---fedline:#4fbf95;--fed:#2f8f6d;--fedband:#1f4638;--starved:#f0b040;--throttled:#d566c0;--waiting:#7f95ff;--idle:#7f8891}}
+--fedfill:#2f8f6d;--fedband:#1f4638;DARK_STATES}}
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--page);color:var(--ink);
@@ -437,7 +441,7 @@ border-left:1px solid var(--soft)}
 .mean{fill:none;stroke:var(--accent);stroke-width:1.5;vector-effect:non-scaling-stroke;
 stroke-linejoin:round}
 .grid{stroke:var(--line);stroke-width:1;vector-effect:non-scaling-stroke}
-.fed .band{fill:var(--fedband)}.fed .fill{fill:var(--fed)}.fed .mean{stroke:var(--fedline)}
+.fed .band{fill:var(--fedband)}.fed .fill{fill:var(--fedfill)}.fed .mean{stroke:var(--fed)}
 .held{opacity:.45}.held.slow{opacity:.8}.held.starved,.h.starved{fill:var(--starved);background:var(--starved)}
 .held.throttled,.h.throttled{fill:var(--throttled);background:var(--throttled)}
 .held.waiting,.h.waiting{fill:var(--waiting);background:var(--waiting)}
@@ -449,7 +453,7 @@ stroke-linejoin:round}
 .rail{stroke:var(--line);stroke-width:1;vector-effect:non-scaling-stroke}
 .key{display:flex;flex-wrap:wrap;gap:4px 18px;color:var(--soft);font-size:12.5px;margin:10px 0 0}
 .key i{display:inline-block;width:18px;height:10px;margin-right:6px;border-radius:2px}
-.key .f{background:var(--fed);border-top:2px solid var(--fedline)}
+.key .f{background:var(--fedfill);border-top:2px solid var(--fed)}
 .key .b{background:var(--fedband);border:1px solid var(--line)}
 .key .h{opacity:.45}
 .key .g{background:var(--gap);border:1px dashed var(--soft)}
@@ -524,4 +528,4 @@ table{font-size:8pt}thead th{font-size:7.5pt}td,th{padding:3px 5px}
 td.c{min-width:16em;font-size:7pt}
 tfoot{display:table-row-group}}
 @page{margin:14mm}
-"""
+""".replace("DARK_STATES", _DARK).replace("LIGHT_STATES", _LIGHT)

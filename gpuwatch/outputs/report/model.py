@@ -144,8 +144,6 @@ class GpuUsage(Part, frozen=True):
     """Part of ``rhythm_seconds`` in which it went between idle and busy again and again."""
     period_seconds: Amount | None = None
     """Median time from one busy run to the next; null: there was no rhythm."""
-    cycles: Amount | None = None
-    """Busy runs in the time in which there was a period."""
     swing_seconds: Amount | None = None
     """Mean time from one burst of work to the next, in a rhythm or not; null: it did not go all the
     way down and up."""
@@ -451,6 +449,8 @@ class Source(Part, frozen=True):
     """Values such as [N/A], [Unknown Error] and -."""
     unread_readings: tuple[str, ...] = ()
     """Readings of GPUs, by their names in the JSON, that some rows gave no value for."""
+    unreadable_readings: tuple[str, ...] = ()
+    """Readings with a value that could not be understood."""
     incomplete_ticks: Count = 0
     """Moments with too few rows to tell the GPUs apart."""
     missing_ticks: Count = 0
@@ -502,8 +502,6 @@ class Total(Part, frozen=True):
     oscillating_share: Share | None = None
     """Share of oscillation in the time in which the shape of the busy signal was known."""
     period_seconds: Amount | None = None
-    cycles_per_minute: Amount | None = None
-    """Cycles a minute of a GPU, while it had a period."""
     energy_joules: Amount | None = None
     power_mean_watts: Amount | None = None
     """Sum of the GPUs' means."""
@@ -681,22 +679,23 @@ def _weighted(pairs: list[tuple[float | None, float | None]]) -> float | None:
 
 def _total(report: Report) -> Total:
     cards = report.cards
-    watched = total(gpu.watched_seconds for gpu in cards)
-    busy = total(gpu.busy_seconds for gpu in cards)
-    known = total(gpu.rhythm_seconds for gpu in cards)
-    swinging = total(gpu.oscillating_seconds for gpu in cards)
+
+    def together(name: str) -> float | None:
+        return total(getattr(gpu, name) for gpu in cards)
+
+    watched, busy = together("watched_seconds"), together("busy_seconds")
+    known, swinging = together("rhythm_seconds"), together("oscillating_seconds")
     periods = sorted(gpu.period_seconds for gpu in cards if gpu.period_seconds)
     return Total(
         busy_percent=share_percent(busy, watched),
         watched_gpu_seconds=watched,
         busy_gpu_seconds=busy,
-        idle_gpu_seconds=total(gpu.idle_seconds for gpu in cards),
+        idle_gpu_seconds=together("idle_seconds"),
         duty=_weighted([(gpu.duty, gpu.rhythm_seconds) for gpu in cards]),
         oscillating_share=None if swinging is None or not known else swinging / known,
         period_seconds=periods[len(periods) // 2] if periods else None,
-        cycles_per_minute=sum(60.0 / one for one in periods) / len(periods) if periods else None,
-        energy_joules=total(gpu.energy_joules for gpu in cards),
-        power_mean_watts=total(gpu.power_mean_watts for gpu in cards),
+        energy_joules=together("energy_joules"),
+        power_mean_watts=together("power_mean_watts"),
         received_bytes_per_second=total(
             gpu.received_bytes / gpu.received_seconds
             for gpu in cards

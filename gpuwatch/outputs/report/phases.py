@@ -7,8 +7,7 @@ place that explains most of its variance. A signal that swings has no such place
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import NamedTuple
 
 from gpuwatch.core import units
@@ -76,6 +75,10 @@ class Cell(NamedTuple):
     held: float = 0.0
     """Share of it (0 to 1) in which memory was held; 0: not read."""
 
+    @property
+    def works(self) -> bool:
+        return 100.0 * self.busy >= IDLE_PERCENT * self.seconds
+
 
 @dataclass(slots=True)
 class Span:
@@ -105,6 +108,11 @@ class Span:
     def left(self) -> float:
         """Seconds idled that nothing has been found for."""
         return max(0.0, self.seconds - self.busy - self.idle_lost)
+
+    @property
+    def paused(self) -> float:
+        """Seconds idled in its pauses."""
+        return sum([pause.seconds * idle_part(pause) for pause in self.pauses])
 
     def lose(self, to: str, seconds: float, *, idle: bool = True) -> None:
         seconds = min(seconds, self.left) if idle else seconds
@@ -141,32 +149,39 @@ def spans(cells: Sequence[Cell]) -> list[Span]:
 
 
 def _pieces(cells: Sequence[Cell], scale: float) -> list[_Piece]:
+    """Return work and rests, the work cut where its level changes."""
     seconds = sum([cell.seconds for cell in cells])
-    works = [100.0 * cell.busy >= IDLE_PERCENT * cell.seconds for cell in cells]
-    worked = sum([cell.seconds for cell, one in zip(cells, works, strict=True) if one])
+    worked = sum([cell.seconds for cell in cells if cell.works])
     # A try of some seconds in a long rest is no work.
     any_ = worked >= min(BLIP_SECONDS, 0.1 * seconds)
-    pieces = [_Piece(any_ and one, (cell,)) for cell, one in zip(cells, works, strict=True)]
-    runs = _joined(pieces, scale)
-    rests = [IDLE_SECONDS, *[0.0 if run.works else run.seconds for run in runs], IDLE_SECONDS]
-    between = [min(rests[at], rests[at + 2]) >= IDLE_SECONDS for at in range(len(runs))]
-    runs = _joined(
-        [
-            run._replace(works=run.works and not (alone and run.seconds < BLIP_SECONDS < seconds))
-            for run, alone in zip(runs, between, strict=True)
-        ],
-        scale,
-    )
-    last = len(runs) - 1
-    least = [IDLE_SECONDS if 0 < at < last else EDGE_SECONDS for at in range(len(runs))]
-    runs = _joined(
-        [
-            run._replace(works=run.works or (last > 0 and run.seconds < scale * seconds))
-            for run, seconds in zip(runs, least, strict=True)
-        ],
-        scale,
-    )
+    runs = _joined([_Piece(any_ and cell.works, (cell,)) for cell in cells], scale)
+    if seconds > BLIP_SECONDS:
+        runs = _joined(_without_blips(runs), scale)
+    runs = _joined(_without_short_rests(runs, scale), scale)
     return [piece for run in runs for piece in (_levels(run, scale) if run.works else [run])]
+
+
+def _without_blips(runs: Sequence[_Piece]) -> list[_Piece]:
+    """Take work of moments between long rests for rest."""
+    rests = [IDLE_SECONDS, *[0.0 if run.works else run.seconds for run in runs], IDLE_SECONDS]
+    return [
+        run._replace(works=False)
+        if run.seconds < BLIP_SECONDS and min(rests[at], rests[at + 2]) >= IDLE_SECONDS
+        else run
+        for at, run in enumerate(runs)
+    ]
+
+
+def _without_short_rests(runs: Sequence[_Piece], scale: float) -> list[_Piece]:
+    """Take short rests for pauses of the work around them."""
+    last = len(runs) - 1
+    if last == 0:
+        return [*runs]
+    least = [IDLE_SECONDS if 0 < at < last else EDGE_SECONDS for at in range(len(runs))]
+    return [
+        run._replace(works=run.works or run.seconds < scale * seconds)
+        for run, seconds in zip(runs, least, strict=True)
+    ]
 
 
 def _joined(pieces: Sequence[_Piece], scale: float) -> list[_Piece]:
@@ -214,7 +229,7 @@ def _cut(cells: Sequence[Cell], before: float, after: float) -> int | None:
     return place if best > LEVELS_CLEAR * by_chance else None
 
 
-def _named(pieces: Sequence[_Piece]) -> list[Span]:
+def _kinds(pieces: Sequence[_Piece]) -> list[str]:
     works = [at for at, piece in enumerate(pieces) if piece.works]
     kinds = ["steady" if piece.works else "idle" for piece in pieces]
     for at, piece in enumerate(pieces):
@@ -224,12 +239,18 @@ def _named(pieces: Sequence[_Piece]) -> list[Span]:
             kinds[at] = "start" if _is_low(piece, pieces[at + 1]) else "steady"
     if len(pieces) > 1 and _is_low(pieces[-1], pieces[-2], LOW_SHARE):
         kinds[-1] = "end"
-    joined = list(pieces)
-    for at, (one, two) in reversed(list(enumerate(pairwise(kinds)))):
-        if one == two == "start":
-            joined[at : at + 2] = [_Piece(True, [*joined[at].cells, *joined[at + 1].cells])]
-            del kinds[at]
-    return [piece.span(kind) for piece, kind in zip(joined, kinds, strict=True)]
+    return kinds
+
+
+def _named(pieces: Sequence[_Piece]) -> list[Span]:
+    """Return the pieces as spans; those of one start-up are one."""
+    found: list[tuple[str, _Piece]] = []
+    for kind, piece in zip(_kinds(pieces), pieces, strict=True):
+        if kind == "start" and found and found[-1][0] == "start":
+            found[-1] = kind, _Piece(True, [*found[-1][1].cells, *piece.cells])
+        else:
+            found.append((kind, piece))
+    return [piece.span(kind) for kind, piece in found]
 
 
 def _is_low(piece: _Piece, beside: _Piece, most: float = 1.0) -> bool:
@@ -255,7 +276,7 @@ NOTABLE_SHARE = 0.05
 HELD_SHARE = 0.25
 """Share of a GPU's time at rest with memory held from which that is a question: less is a job
 between two others."""
-START, PAUSES, HELD, UNKNOWN = "start", "pauses", "held", "unknown"
+START, PAUSES, HELD, UNKNOWN = CAUSES = "start", "pauses", "held", "unknown"
 """Causes of lost time, beside the rules."""
 _HELD = (
     f"{GPUS} held memory and ran nothing: a service that waits for requests, a person's session, "
@@ -265,12 +286,11 @@ _Open = tuple[GpuUsage, Sequence[Span], float]
 """(GPU, spans that a question is about, seconds lost)."""
 
 
-@cache
-def _rules() -> Mapping[str, Rule]:
+def _rule(name: str) -> Rule:
     # Slow to import, unless something is diagnosed.
-    from gpuwatch.diagnosis.catalogue import RULES  # noqa: PLC0415
+    from gpuwatch.diagnosis.catalogue import known  # noqa: PLC0415
 
-    return {rule.name: rule for rule in RULES}
+    return known(name)
 
 
 def finding_uses(
@@ -345,18 +365,15 @@ class JudgedPhases:
             if not is_of_start(one.says) or one.end_unix_seconds > end - EARLY_SECONDS:
                 continue
             for span in spans:
-                begin = max(one.begin_unix_seconds, span.begin)
-                inside = max(0.0, min(one.end_unix_seconds, span.end) - begin)
                 # Pauses are those of steady work.
-                paused = sum([pause.seconds * idle_part(pause) for pause in span.pauses])
-                left = max(0.0, span.left - paused)
-                span.lose(START, left * inside / max(1e-9, span.end - span.begin))
+                left = max(0.0, span.left - span.paused)
+                within = _share_within(span, one.begin_unix_seconds, one.end_unix_seconds)
+                span.lose(START, left * within)
 
     def _at_rest(self, use: FindingUse) -> FindingUse | None:
         """Cut a finding about a rest to its last stretch, and drop it where a stretch that work
         ended was as long: such a GPU was waited for, and will be again."""
-        rule = _rules().get(use.rule)
-        if rule is None or not rule.of_rest:
+        if not _rule(use.rule).of_rest:
             return use
         *before, last = sorted(use.stretches, key=lambda one: one.end_unix_seconds)
         works = [x for uuid in use.gpus for x in self._spans.get(uuid, ()) if x.kind == "steady"]
@@ -368,28 +385,17 @@ class JudgedPhases:
 
     def _allot(self, use: FindingUse) -> None:
         """Share the cost of its stretches among the spans in which its GPUs idled."""
-        rule = _rules().get(use.rule)
-        while_busy = rule is not None and rule.lost_while_busy
+        rule = _rule(use.rule)
+        spans = [span for uuid in use.gpus for span in self._spans.get(uuid, ())]
         for stretch in use.stretches:
-            # What it cost began before it was found, up to a window earlier.
-            begin, end = stretch.begin_unix_seconds - WINDOW_SECONDS, stretch.end_unix_seconds
-            parts = []
-            for span in [span for uuid in use.gpus for span in self._spans.get(uuid, ())]:
-                inside = max(0.0, min(end, span.end) - max(begin, span.begin))
-                there = span.busy if while_busy else span.left
-                parts.append((span, inside / max(1e-9, span.end - span.begin) * there))
-            works = [one for one in parts if one[0].kind == "steady" and one[1] > 0.0]
-            # Nor is it lost by work that was fed, where other work was not.
-            works = [one for one in works if while_busy or not one[0].fed] or works
-            # A window that ends in idleness still shows the work before it.
-            parts = works if works and not (rule and rule.of_rest) else parts
-            whole = sum([weight for _, weight in parts])
-            cost = stretch.cost_gpu_seconds or 0.0
-            if stretch.cost_gpu_seconds is None and rule is not None and rule.settles:
+            parts = _weights(spans, stretch, rule)
+            whole, cost = sum(parts.values()), stretch.cost_gpu_seconds
+            if cost is None and rule.settles:
                 # Nothing is lost to it, and it says why the GPU idled.
                 cost = whole
-            for span, weight in parts if whole > 0.0 else ():
-                span.lose(use.rule, cost * weight / whole, idle=not while_busy)
+            for at, weight in parts.items() if whole > 0.0 else ():
+                lost = (cost or 0.0) * weight / whole
+                spans[at].lose(use.rule, lost, idle=not rule.lost_while_busy)
 
     def phases(self, near_seconds: float) -> tuple[Phase, ...]:
         """Return the phases, with GPUs that did the same at the same time as one."""
@@ -440,6 +446,30 @@ class JudgedPhases:
             yield from [(UNKNOWN, says, spans, sum([x.left for x in spans])) for says in cause]
 
 
+def _weights(spans: Sequence[Span], stretch: Stretch, rule: Rule) -> Mapping[int, float]:
+    """Return the places of the spans that share what was lost in a stretch, with how much of it
+    each could have lost."""
+    # What it cost began before it was found, up to a window earlier.
+    begin, end = stretch.begin_unix_seconds - WINDOW_SECONDS, stretch.end_unix_seconds
+    weights = {
+        at: (span.busy if rule.lost_while_busy else span.left) * _share_within(span, begin, end)
+        for at, span in enumerate(spans)
+    }
+    if rule.of_rest:
+        return weights
+    # A window that ends in idleness still shows the work before it.
+    works = {at: one for at, one in weights.items() if one > 0.0 and spans[at].kind == "steady"}
+    # Nor is it lost by work that was fed, where other work was not.
+    unfed = {at: one for at, one in works.items() if rule.lost_while_busy or not spans[at].fed}
+    return unfed or works or weights
+
+
+def _share_within(span: Span, begin: float, end: float) -> float:
+    """Return the share of a span (0 to 1) that lies between two moments."""
+    inside = max(0.0, min(end, span.end) - max(begin, span.begin))
+    return inside / max(1e-9, span.end - span.begin)
+
+
 def _lost(
     about: str, sentences: Iterable[str], spans: Iterable[Span], least: float
 ) -> Iterable[tuple[str, str, Sequence[Span], float]]:
@@ -452,17 +482,16 @@ def _lost(
 
 def _explain(spans: Sequence[Span], *, processes: bool) -> None:
     """Name causes for the idle time that no finding explains."""
-    least, rules = 1.0 - FED_PERCENT / 100.0, _rules()
+    least = 1.0 - FED_PERCENT / 100.0
     for span in spans:
         if span.kind == "start":
             span.lose(START, span.left)
         elif span.kind == "steady":
-            known = sum([x for to, x in span.lost.items() if to in rules and rules[to].of_pauses])
-            idle = sum([one.seconds * idle_part(one) for one in span.pauses])
-            span.lose(PAUSES, idle - known)
+            of_pauses = [to for to in span.lost if to not in CAUSES and _rule(to).of_pauses]
+            span.lose(PAUSES, span.paused - sum([span.lost[to] for to in of_pauses]))
         elif span.rests and not processes:
             span.lose(HELD, span.held)
-        found = sum([seconds for to, seconds in span.lost.items() if to in rules])
+        found = sum([seconds for to, seconds in span.lost.items() if to not in CAUSES])
         # What is found of the ranks that wait explains those that keep them waiting.
         if span.kind == "steady" and span.left > max(least * span.seconds, found / MOSTLY):
             span.lose(UNKNOWN, span.left)

@@ -14,7 +14,6 @@ from gpuwatch.outputs.report import document, words
 from gpuwatch.outputs.report.document import (
     Document,
     Found,
-    Row,
     Timeline,
     report_document,
     tabled,
@@ -249,19 +248,7 @@ def _finding(page: Page, found: Found) -> None:
 def _charts(page: Page, made: Timeline) -> None:
     """Draw the charts one below the other on one time axis, and a line each for GPUs, CPU and
     findings."""
-    gpus = [row for row in made.gpus if row.profile]
-    drawn: list[tuple[str, TimeProfile, int]] = []
-    if gpus:
-        mean = mean_profile([row.profile for row in gpus if row.profile])
-        name = f"{gpus[0].label} busy" if len(gpus) == 1 else f"GPUs busy, mean of {len(gpus)}"
-        drawn.append((name, mean, CHART_ROWS))
-    elif made.cpu is not None and made.cpu.profile:
-        drawn.append(("CPU busy", made.cpu.profile, CHART_ROWS))
-    drawn += [
-        (f"{row.label}, {row.of}", row.profile, SMALL_CHART_ROWS)
-        for row in made.others
-        if row.profile
-    ]
+    drawn = list(_drawn(made))
     if not drawn:
         return
     report, job = made.report, made.report.job
@@ -275,24 +262,34 @@ def _charts(page: Page, made: Timeline) -> None:
         said = name if place else f"{name} (filled: mean, dots: highest)"
         page.lines.append(page.paint(cut(said, page.width), BOLD))
         last = place == len(drawn) - 1
-        picture = chart(
-            profile,
-            time,
-            width=page.width,
-            rows=rows,
-            time_labels=last,
-        )
+        picture = chart(profile, time, width=page.width, rows=rows, time_labels=last)
         edge = LABEL_CELLS
         page.lines += [
             page.paint(line[:edge], DIM) + page.paint(line[edge:], CYAN) for line in picture
         ]
         if not place:
-            page.lines += strips(_strips(made, gpus), page.width)
+            page.lines += strips(_strips(made), page.width)
     page.lines += _lanes(page.width, made, seconds)
 
 
-def _strips(made: Timeline, gpus: Sequence[Row]) -> list[tuple[str, TimeProfile]]:
-    rows = [*gpus[:STRIPS_SHOWN]] if len(gpus) > 1 else []
+def _drawn(made: Timeline) -> Iterator[tuple[str, TimeProfile, int]]:
+    """Yield name, profile and height of each chart: the GPUs (or else the CPU) first."""
+    gpus = [row.profile for row in made.gpus if row.profile]
+    if len(gpus) == 1:
+        (name,) = [row.label for row in made.gpus if row.profile]
+        yield f"{name} busy", gpus[0], CHART_ROWS
+    elif gpus:
+        yield f"GPUs busy, mean of {len(gpus)}", mean_profile(gpus), CHART_ROWS
+    elif made.cpu is not None and made.cpu.profile:
+        yield "CPU busy", made.cpu.profile, CHART_ROWS
+    for row in made.others:
+        if row.profile:
+            yield f"{row.label}, {row.of}", row.profile, SMALL_CHART_ROWS
+
+
+def _strips(made: Timeline) -> list[tuple[str, TimeProfile]]:
+    gpus = [row for row in made.gpus if row.profile]
+    rows = gpus[:STRIPS_SHOWN] if len(gpus) > 1 else []
     if made.cpu is not None and gpus and (made.report.job is None or made.report.source):
         rows.append(made.cpu)
     return [(row.short, row.profile) for row in rows if row.profile]

@@ -109,6 +109,8 @@ def busy_missing(gpu: GpuUsage, report: Report) -> str:
     """Return why nobody knows how busy it was, as a clause."""
     if gpu.busy_missing is not None:
         return gpu.busy_missing
+    if report.source is not None and "busy_percent" in report.source.unreadable_readings:
+        return "its values in the log could not be read"
     return "not reported by the driver" if was_asked(report) else "not in the log"
 
 
@@ -166,6 +168,12 @@ def hours(seconds: float | None) -> str:
     if seconds is None or seconds < 36_000:
         return units.age(seconds)
     return f"{seconds / 3600:,.0f}h"
+
+
+def lost(seconds: float | None) -> str:
+    """Return GPU time that was idle or lost, for a table: 273.6 s are ``4m34``, as they are 274
+    GPU-seconds in a sentence (``units.gpu_time``)."""
+    return hours(None if seconds is None else round(seconds))
 
 
 def amount(value: float | None) -> str:

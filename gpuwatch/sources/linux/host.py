@@ -53,8 +53,8 @@ _OPTIONAL_FILES = ("vmstat", "self/mountstats", *[f"pressure/{name}" for name in
 """Files that a kernel may do without."""
 _LISTS_RECORDS = ("diskstats", "net/dev", "self/mountstats")
 
-Counters = dict[bytes, tuple[int, int]]
-"""Two counters of each device since boot: bytes in and bytes out."""
+Counters = dict[bytes, tuple[int, ...]]
+"""Counters of each device since boot."""
 
 
 class CpuTimes(NamedTuple):
@@ -72,8 +72,6 @@ class _Sample(NamedTuple):
     cpu: dict[bytes, CpuTimes]
     pressure: dict[str, dict[str, int]]
     disks: Counters | None
-    reads: Counters | None
-    """Reads of disks, and the milliseconds that they took."""
     network: Counters | None
     refaults: Counters | None
 
@@ -157,7 +155,6 @@ class HostReader:
                 name: self._parsed(f"pressure/{name}", parse_pressure) or {} for name in _PRESSURES
             },
             disks=self._parsed("diskstats", lambda text: parse_disks(text, disks)),
-            reads=self._parsed("diskstats", lambda text: parse_disk_reads(text, disks)),
             network=self._parsed("net/dev", lambda text: parse_network(text, interfaces)),
             refaults=self._parsed("vmstat", parse_refaults),
         )
@@ -373,23 +370,15 @@ def parse_load(text: bytes) -> dict[str, float]:
 
 
 def parse_disks(text: bytes, counted: Container[bytes]) -> Counters:
-    """Parse ``/proc/diskstats``: bytes read and written since boot, by the disks ``counted``."""
-    disks = {}
+    """Parse ``/proc/diskstats``: bytes read and written since boot, reads and the milliseconds that
+    they took, by the disks ``counted``."""
+    disks: Counters = {}
     for line in text.splitlines():
         fields = line.split(None, 10)
         if len(fields) > 9 and fields[2] in counted:
-            disks[fields[2]] = (int(fields[5]) * SECTOR_BYTES, int(fields[9]) * SECTOR_BYTES)
-    return disks
-
-
-def parse_disk_reads(text: bytes, counted: Container[bytes]) -> Counters:
-    """Parse ``/proc/diskstats``: reads since boot and the milliseconds that they took, by the disks
-    ``counted``."""
-    disks = {}
-    for line in text.splitlines():
-        fields = line.split(None, 7)
-        if len(fields) > 6 and fields[2] in counted:
-            disks[fields[2]] = (int(fields[3]), int(fields[6]))
+            reads, sectors, milliseconds, written = (int(fields[at]) for at in (3, 5, 6, 9))
+            moved = (sectors * SECTOR_BYTES, written * SECTOR_BYTES)
+            disks[fields[2]] = (*moved, reads, milliseconds)
     return disks
 
 
@@ -467,7 +456,7 @@ def network_mounts(
 def parse_network(text: bytes, counted: Container[bytes] | None) -> Counters:
     """Parse ``/proc/net/dev``: bytes received and sent since boot, by the interfaces ``counted``;
     by all but the loopback where these are not known."""
-    interfaces = {}
+    interfaces: Counters = {}
     for line in text.splitlines()[2:]:
         # The name may touch the first number ("eth0:123"), and an alias may hold a colon.
         name, _, counters = line.rpartition(b":")
@@ -484,7 +473,7 @@ def parse_refaults(text: bytes) -> Counters:
     """Parse ``/proc/vmstat``: bytes of files since boot that came back to the page cache soon after
     they were dropped. Before Linux 5.9 the name was without "file"; none has both."""
     found = _REFAULTS.search(text)
-    return {} if found is None else {b"file": (int(found[1]) * mmap.PAGESIZE, 0)}
+    return {} if found is None else {b"file": (int(found[1]) * mmap.PAGESIZE,)}
 
 
 # --- rates between two samples ---------------------------------------------------------------
@@ -502,17 +491,20 @@ def _rates_between(before: _Sample, now: _Sample) -> dict[str, Any]:
             rates[f"pressure_{name}_{kind}_percent"] = pressure_percent(
                 before.pressure[name].get(kind), now.pressure[name].get(kind), seconds
             )
-    for names, old, new in (
-        (("disk_read", "disk_write"), before.disks, now.disks),
-        (("network_receive", "network_transmit"), before.network, now.network),
-        (("cache_refault",), before.refaults, now.refaults),
+    disks = counter_rates(before.disks, now.disks, seconds)
+    for names, grown in (
+        (("disk_read", "disk_write"), disks),
+        (
+            ("network_receive", "network_transmit"),
+            counter_rates(before.network, now.network, seconds),
+        ),
+        (("cache_refault",), counter_rates(before.refaults, now.refaults, seconds)),
     ):
-        pair = counter_rates(old, new, seconds) or (None, None)
-        for name, value in zip(names, pair, strict=False):
+        for name, value in zip(names, grown or (None, None), strict=False):
             rates[f"{name}_bytes_per_second"] = value
-    reads = counter_rates(before.reads, now.reads, seconds)
-    if reads is not None:
-        rates["disk_read_milliseconds"] = reads[1] / reads[0] if reads[0] else None
+    if disks is not None:
+        *_, reads, milliseconds = disks
+        rates["disk_read_milliseconds"] = milliseconds / reads if reads else None
     return rates
 
 
@@ -537,11 +529,11 @@ def pressure_percent(before: int | None, now: int | None, seconds: float) -> flo
 
 
 def counter_rates(
-    before: Mapping[bytes, tuple[int, int]] | None,
-    now: Mapping[bytes, tuple[int, int]] | None,
+    before: Mapping[bytes, tuple[int, ...]] | None,
+    now: Mapping[bytes, tuple[int, ...]] | None,
     seconds: float,
-) -> tuple[float, float] | None:
-    """Return the growth of both counters a second, summed over the devices of both samples.
+) -> tuple[float, ...] | None:
+    """Return the growth of each counter a second, summed over the devices of both samples.
 
     A device that appears or goes, or whose counter was reset, adds nothing for that interval;
     ``None`` when the samples have no device in common.
@@ -551,9 +543,11 @@ def counter_rates(
     common = before.keys() & now.keys()
     if not common:
         return None
-    first = sum(max(0, now[name][0] - before[name][0]) for name in common)
-    second = sum(max(0, now[name][1] - before[name][1]) for name in common)
-    return first / seconds, second / seconds
+    grown = [
+        [max(0, new - old) for old, new in zip(before[name], now[name], strict=True)]
+        for name in common
+    ]
+    return tuple([sum(counter) / seconds for counter in zip(*grown, strict=True)])
 
 
 # --- which disks and interfaces count, so that no byte is counted twice -----------------------

@@ -467,7 +467,11 @@ class ProcessEntry:
             details = before
         elif self._full_reads > 0:
             self._full_reads -= 1
-            details = read_details(self.pid, self._stat.name, self._proc)
+            details = ProcessDetails(
+                read_uid(self.pid, self._proc),
+                read_command(self.pid, self._stat.name, self._proc),
+                *cgroup.read_membership(self.pid, self._proc),
+            )
         else:
             command = read_command(self.pid, self._stat.name, self._proc)
             details = before._replace(command=command)
@@ -544,13 +548,6 @@ class ProcessDetails(NamedTuple):
     command: str | None = None
     container: str | None = None
     slurm_job: str | None = None
-
-
-def read_details(pid: int, name: bytes, proc: Path = procfs.PROC) -> ProcessDetails:
-    """Read everything that rarely changes. A fact that cannot be read is ``None``."""
-    return ProcessDetails(
-        read_uid(pid, proc), read_command(pid, name, proc), *cgroup.read_membership(pid, proc)
-    )
 
 
 def read_command(pid: int, name: bytes, proc: Path = procfs.PROC) -> str | None:
@@ -791,8 +788,11 @@ class ProcessTree:
         return sorted(found)
 
     def _read_last_pid(self) -> int:
+        """Return the PID that was given out last in this PID namespace; 0 where the kernel does not
+        say (sandboxes). Threads take numbers too, so an unchanged one proves that no process
+        began."""
         try:
-            return procfs.parse_last_pid(self._load.read())
+            return int(self._load.read().rsplit(None, 1)[-1])
         except (OSError, ValueError, IndexError):
             return 0
 

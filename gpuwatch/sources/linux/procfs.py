@@ -205,10 +205,10 @@ def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
         return None
 
 
-def read_start(pid: int, proc: Path = PROC) -> float | None:
+def read_start(pid: int) -> float | None:
     """Return when a process started, unix seconds; ``None`` where there is none."""
-    stat = read_stat(pid, proc)
-    return None if stat is None else start_unix_seconds(stat, proc)
+    stat = read_stat(pid)
+    return None if stat is None else start_unix_seconds(stat)
 
 
 def inner_pids(pid: int, proc: Path = PROC) -> tuple[int, ...]:
@@ -217,12 +217,3 @@ def inner_pids(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     status = read_if_possible(f"{proc}/{pid}/status")
     found = re.search(rb"\nNSpid:\s*\d+([\d\s]*)\n", status)
     return () if found is None else tuple(map(int, found[1].split()))
-
-
-def parse_last_pid(text: bytes) -> int:
-    """Parse the PID most recently given out in this PID namespace from ``/proc/loadavg``.
-
-    Threads take numbers too, so an unchanged value proves that no process began. 0 where the
-    kernel does not say (sandboxes).
-    """
-    return int(text.rsplit(None, 1)[-1])

@@ -27,8 +27,7 @@ from gpuwatch.sources.nvml.tables import EVENT_REASONS
 
 TEXT_LENGTH = 200
 CARD_WATTS_MOST = 3000.0
-"""No card draws as much: the largest announced are below 2,500 W. ``draw`` has no such bound: a
-column without a unit, or with a wrong one, can be in milliwatts, as its first rows tell."""
+"""No card draws as much: the largest announced are below 2,500 W."""
 MIB, GIB = 1024.0**2, 1024.0**3
 
 Value = float | int | str | bool | tuple[str, ...] | None
@@ -58,14 +57,12 @@ class Quantity(NamedTuple):
 # NVML counts in MiB, which dmon and most programs write as MB.
 _BYTES = {"mib": MIB, "mb": MIB, "kib": 1024.0, "kb": 1024.0, "gib": GIB, "gb": GIB, "b": 1.0}
 _RATES = {f"{unit}/s": factor for unit, factor in _BYTES.items()}
-_WATTS = {"w": 1.0, "mw": 0.001}
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 QUANTITIES = {
     "percent": Quantity({"%": 1.0, "ratio": 100.0}),
     "bytes": Quantity(_BYTES, whole=True),
     "bytes_per_second": Quantity(_RATES),
-    "watts": Quantity(_WATTS, (0.0, CARD_WATTS_MOST)),
-    "draw": Quantity(_WATTS, (0.0, 1e3 * CARD_WATTS_MOST)),
+    "watts": Quantity({"w": 1.0, "mw": 0.001}, (0.0, CARD_WATTS_MOST)),
     "joules": Quantity({"j": 1.0, "mj": 0.001}),
     "celsius": Quantity({"c": 1.0}),
     "mhz": Quantity({"mhz": 1.0, "ghz": 1000.0, "hz": 1e-6}, whole=True),
@@ -188,9 +185,9 @@ busy_percent percent: utilization.gpu, usage?, load?, duty cycle?, dcgm.gr_engin
 memory_controller_percent percent: utilization.memory, copy memory utilization
 encoder_percent percent: utilization.encoder; decoder_percent percent: utilization.decoder
 memory_used_bytes bytes: memory.used, memory usage used, memory usage!, memory!
-power_watts draw: power.draw.instant, power usage instant, power.draw, power, power usage,
+power_watts watts: power.draw.instant, power usage instant, power.draw, power, power usage,
   power used, power consumption, power.draw.average
-power_limit_watts draw: enforced.power.limit, power.limit, power max
+power_limit_watts watts: enforced.power.limit, power.limit, power max
 energy_joules joules: total_energy_consumption [mj]
 temperature_celsius celsius: temperature.gpu
 memory_temperature_celsius celsius: temperature.memory
@@ -457,7 +454,7 @@ _FORMS = (
 )
 """Cells of a log without headings: its columns in nvidia-smi's own order."""
 _CARD = re.compile(r"NVIDIA|GeForce|Tesla|Quadro")
-_TAGGED = (("dcgm", "entity", DCGMI), ("pmon", "pid", PMON), ("dmon", "gpu", DMON))
+_TAGGED = (("dcgm", {"entity"}, DCGMI), ("pmon", {"gpu", "pid"}, PMON), ("dmon", {"gpu"}, DMON))
 _CELL = re.compile(
     r"(?:[A-Za-z_%][\w .%/#()\[\]°º\u2103\ufffd+-]{0,80}|.*system[./]gpu\.\d.*|\w*\{.*\})?",
     re.ASCII,
@@ -540,14 +537,8 @@ def find_heading(line: str) -> Heading | None:
     """Return the heading that ``line`` is; ``None`` for any other line."""
     # Markdown's escape.
     line = line.removeprefix("\\")
-    if line.startswith("#"):
-        tokens = line.lstrip("#").replace(",", " ").lower().split()
-        for kind, tag, table in _TAGGED:
-            if {tag, "gpu" if tag == "pid" else tag} <= set(tokens) and sum(
-                token in table for token in tokens
-            ) > 1:
-                names = tuple([table.get(token, SKIPPED) for token in tokens])
-                return Heading(kind, names, separator="," if "," in line else SPACES, line=line)
+    if line.startswith("#") and (tagged := _tagged_heading(line)) is not None:
+        return tagged
     for separator in SEPARATORS:
         cells = split_cells(line.lstrip("# "), separator)
         if len(cells) > COLUMNS_MAX or not all(map(_CELL.fullmatch, cells)):
@@ -559,6 +550,16 @@ def find_heading(line: str) -> Heading | None:
         tells = not parts.isdisjoint(_TELLING) or "memory.free" in made.names
         if (about and tells) or (made.tidy and parts):
             return made
+    return None
+
+
+def _tagged_heading(line: str) -> Heading | None:
+    """Return the heading of ``dmon``, ``pmon`` or ``dcgmi dmon`` that ``line`` is."""
+    tokens = line.lstrip("#").replace(",", " ").lower().split()
+    for kind, tags, table in _TAGGED:
+        if tags <= set(tokens) and sum(token in table for token in tokens) > 1:
+            names = tuple([table.get(token, SKIPPED) for token in tokens])
+            return Heading(kind, names, separator="," if "," in line else SPACES, line=line)
     return None
 
 
@@ -627,16 +628,12 @@ def without_heading(
     if wanted is not None:
         raise LogError(f"{shown} does not begin with a row of {len(wanted)} columns.")
     spaced = [line.split() for line in lines if "," not in line]
-    rows = [cells for cells in spaced if all(map(_is_value, cells)) and len(cells) > 2]
-    if len(rows) * 10 >= len(lines) * 9:
+    numbers = [cells for cells in spaced if len(cells) > 2 and all(map(_is_value, cells))]
+    if len(numbers) * 10 >= len(lines) * 9:
         what = "looks like nvidia-smi dmon without its header"
-        raise _unnamed(shown, what, rows[0], "gpu,pwr,gtemp,mtemp,sm,mem,...")
-    rows = [split_cells(line) for line in lines if len(line) < 12 or "," in line]
-    width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
-    rows = [row for row in rows if len(row) == width and has_digit("".join(row))]
-    first = rows[0] if rows else []
-    values = all(map(_is_value, first)) or any(map(_CARD.match, first))
-    if len(rows) * 2 < len(lines) or not rows or not values:
+        raise _unnamed(shown, what, numbers[0], "gpu,pwr,gtemp,mtemp,sm,mem,...")
+    rows = _rows_of_values(lines)
+    if len(rows) * 2 < len(lines) or not rows:
         raise LogError(_strange(shown, lines[0]))
     names, sure = _by_form(rows)
     if not sure:
@@ -644,6 +641,15 @@ def without_heading(
         what = f'begins with "{clean(lines[0], 120)}", which are not column names of nvidia-smi'
         raise _unnamed(shown, what, rows[0], proposed)
     return Heading("query", names, fixed=True)
+
+
+def _rows_of_values(lines: Sequence[str]) -> list[list[str]]:
+    """Return the rows of the usual number of cells; none where the first are no values."""
+    rows = [split_cells(line) for line in lines if len(line) < 12 or "," in line]
+    width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+    rows = [row for row in rows if len(row) == width and has_digit("".join(row))]
+    values = rows and (all(map(_is_value, rows[0])) or any(map(_CARD.match, rows[0])))
+    return rows if values else []
 
 
 def _by_form(rows: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], bool]:

@@ -12,7 +12,7 @@ import statistics
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from gpuwatch.core.model import (
@@ -428,18 +428,11 @@ _FASTEST_POLL_SECONDS = 0.008
 """Rows that come faster are seldom looks at one GPU, since ``nvidia-smi`` takes longer for each."""
 _STAMPS_BLUR_SECONDS = 0.002
 """Steps shorter than this are all alike: rows of one moment have the same millisecond or not."""
-_SCATTERED_SHARE = 0.5
-"""Largest share of groups of the same size where chance made them."""
 _HOLES_MOST = 3
 _LIKE = 0.4
 _UNLIKE = 1.25
 """A row differs so much less from the same GPU's row before than from its neighbour; and so much
 more where both are of one GPU, whose readings drift."""
-_WIDER = 1.1
-"""Rows of one GPU that are half a group apart differ so much more than neighbours."""
-_JUMP = 4.0
-"""A change counts as so many times the usual one at most, so that one jump does not outweigh
-all."""
 _CHANGES_LEAST = 8
 """A reading must change so often before its drift says anything."""
 _CYCLES_LEAST = 8
@@ -495,14 +488,11 @@ class _Rhythm(NamedTuple):
     between: float
     """Usual gap between two groups."""
     size: int
-    """Rows of the usual group, and the share of the groups that have as many."""
-    share: float
+    """Rows of the usual group."""
     usual: bool
     """Most groups have that size, and there can be as many GPUs."""
     close: bool
     """Rows of a group are as close together as those of one moment."""
-    often: bool
-    """There are enough groups: a hole or two make groups of a size, too."""
     parted: bool
     """The groups are plain."""
 
@@ -519,10 +509,11 @@ def _rhythm(times: Sequence[float]) -> _Rhythm:
     size, share = _usual(sizes[1:-1] or sizes)
     usual = share >= _USUAL_SHARE and 1 < size <= GPUS_MOST
     at_once = within <= SAME_MOMENT_SECONDS
+    # A hole or two make groups of a size, too.
     often = len(sizes) > _HOLES_MOST + 1
     parted = usual and between >= _APART * within and between > 0.0 and (at_once or often)
     close = at_once or within * size <= between
-    return _Rhythm(gaps, border, between, size, share, usual, close, often, parted)
+    return _Rhythm(gaps, border, between, size, usual, close, parted)
 
 
 def _looks_like_one(
@@ -539,11 +530,8 @@ def _looks_like_one(
         return True
     known = sorted(rhythm.gaps)
     usual_gap = statistics.median(known)
-    shortest, longest = (known[len(known) * twentieth // 20] for twentieth in (1, 19))
-    steady = shortest > _STEADY * usual_gap and not rhythm.parted
-    even = longest < usual_gap / _STEADY
-    scattered = rhythm.share < _SCATTERED_SHARE or even or not rhythm.often
-    return usual_gap >= _FASTEST_POLL_SECONDS and (drifts or (steady and scattered))
+    steady = known[len(known) // 20] > _STEADY * usual_gap and not rhythm.parted
+    return usual_gap >= _FASTEST_POLL_SECONDS and (drifts or steady)
 
 
 def _usual(sizes: Sequence[int]) -> tuple[int, float]:
@@ -585,13 +573,8 @@ def _changes(values: Sequence[float], apart: int = 1) -> list[float]:
     return [abs(after - before) for before, after in zip(values, values[apart:], strict=False)]
 
 
-def _most(near: Sequence[float]) -> float:
-    """Return how much a change counts at most, by how much neighbours differ."""
-    return _JUMP * statistics.median([change for change in near if change > 0.0] or [0.0])
-
-
-def _mean(changes: Sequence[float], most: float) -> float:
-    return statistics.fmean(min(change, most) for change in changes) if changes else 0.0
+def _mean(changes: Sequence[float]) -> float:
+    return statistics.fmean(changes) if changes else 0.0
 
 
 def _likeness(rows: Sequence[Row], size: int) -> float | None:
@@ -599,41 +582,27 @@ def _likeness(rows: Sequence[Row], size: int) -> float | None:
     of the slow readings. ``None`` where none differs."""
     found: list[float] = []
     for values in _series(rows) if 1 < size < len(rows) else ():
-        changes = _changes(values)
-        most = _most(changes)
-        near = _mean(changes, most)
+        near = _mean(_changes(values))
         if near > 0.0:
-            found.append(_mean(_changes(values, size), most) / near)
+            found.append(_mean(_changes(values, size)) / near)
     return min(found, default=None)
 
 
 def _drifts(rows: Sequence[Row], gaps: Sequence[float], border: float, size: int) -> bool:
     """Return True where a reading moves from row to row as one GPU's does: by as much within a
-    group as from one group to the next, and by more the further two rows are apart."""
+    group as from one group to the next, and by more where rows are further apart."""
     size = size if 1 < size < len(rows) // 3 else 4
     for values in _series(rows):
         changes = _changes(values)
-        most = _most(changes)
         inside = [each for each, gap in zip(changes, gaps, strict=True) if gap <= border]
         across = [each for each, gap in zip(changes, gaps, strict=True) if gap > border]
         if sum(each > 0.0 for each in inside) < _CHANGES_LEAST:
             continue
-        near, far = _mean(inside, most), _mean(_changes(values, size), most)
-        next_group = _mean(across, most) if across else near
-        wide = _mean(_apart_in_groups(values, gaps, border, max(2, size // 2)), most)
-        grows = wide > _WIDER * near or size < 3
-        if far >= _UNLIKE * near and next_group < (near * far) ** 0.5 and grows:
+        near, far = _mean(inside), _mean(_changes(values, size))
+        next_group = _mean(across) if across else near
+        if far >= _UNLIKE * near and next_group < (near * far) ** 0.5:
             return True
     return False
-
-
-def _apart_in_groups(
-    values: Sequence[float], gaps: Sequence[float], border: float, apart: int
-) -> list[float]:
-    """Return the changes of rows ``apart`` in the same group."""
-    parted = [0, *accumulate(gap > border for gap in gaps)]
-    changes = enumerate(_changes(values, apart))
-    return [each for place, each in changes if parted[place] == parted[place + apart]]
 
 
 def _alike(rows: Sequence[Row]) -> int:

@@ -74,18 +74,25 @@ RowsOrEnds = Iterator[Row | None]
 class _Column(dict[str, Value]):
     """Values of one column by the text of its cells, parsed at first sight."""
 
-    def __init__(self, name: str, place: int, parse: Parse, lost_texts: set[str]) -> None:
+    def __init__(
+        self, name: str, place: int, parse: Parse, lost_texts: set[str], unreadable: set[str]
+    ) -> None:
+        """``lost_texts`` and ``unreadable`` are filled in: cells that say that a GPU is lost, and
+        names of columns with a cell that is neither a value nor says that there is none."""
         super().__init__()
         self.name = name
         self.place = place
         self._parse = parse
         self._lost_texts = lost_texts
+        self._unreadable = unreadable
 
     def __missing__(self, cell: str) -> Value:
         text = cell.strip(CELL_EDGES)
         value = self._parse(text)
         if value is None and text.lower() in _LOST:
             self._lost_texts.add(cell)
+        elif value is None and parser("text")(text) is not None:
+            self._unreadable.add(self.name)
         if len(self) < _TEXTS_KEPT:
             self[cell] = value
         return value
@@ -121,7 +128,9 @@ def _picker(places: Sequence[int]) -> Callable[[Cells], tuple[str, ...]]:
 class RowReader:
     """Reads the cells of rows with these (canonical) column names; unknown ones are left out."""
 
-    def __init__(self, names: Sequence[str], units: Sequence[str], stamps: StampReader) -> None:
+    def __init__(
+        self, names: Sequence[str], units: Sequence[str], stamps: StampReader, stats: LogStats
+    ) -> None:
         self._stamps = stamps
         self._lost_texts: set[str] = set()
         best: dict[tuple[str, str], tuple[int, int]] = {}
@@ -135,7 +144,8 @@ class RowReader:
             column = COLUMNS[names[place]]
             unit = (units[place] if units else "") or column.unit
             parse = parser(column.kind, unit, field)
-            made = _Column(names[place], place, parse, self._lost_texts)
+            unreadable = stats.unreadable_columns if part == "reading" else set[str]()
+            made = _Column(names[place], place, parse, self._lost_texts, unreadable)
             parts.setdefault(part, {})[field] = made
         other = parts.get("other", {})
         times = {name: other.pop(name, None) for name in ("timestamp", "time", "elapsed")}
@@ -289,7 +299,7 @@ class Rows:
                 self._layouts.clear()
             parted = [name.partition("|") for name in names]
             units = [unit for _, _, unit in parted]
-            reader = RowReader([name for name, _, _ in parted], units, self.stamps)
+            reader = RowReader([name for name, _, _ in parted], units, self.stamps, self.stats)
             self._layouts[names] = reader
         return self.read(reader, list(found.values()))
 

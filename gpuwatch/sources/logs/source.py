@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.sources.logs import forms, headings
-from gpuwatch.sources.logs.headings import CARD_WATTS_MOST, COLUMNS, Heading
+from gpuwatch.sources.logs.headings import COLUMNS, Heading
 from gpuwatch.sources.logs.moments import ROWS_LOOKED_AT, Gaps, Grouping, Moments, group
 from gpuwatch.sources.logs.rows import Cells, Row, RowReader, Rows, RowsOrEnds, by_gpu
 from gpuwatch.sources.logs.stamps import is_stamp
@@ -27,10 +26,6 @@ LOOKED_AT_LINES = 512
 _GPU_IS_LOST = re.compile(
     r"GPU is lost|fallen off the bus|Unable to determine the device handle", re.IGNORECASE
 )
-_DOUBTFUL_WATTS = 1000.0
-"""Few cards draw as many watts: a larger value may be in milliwatts."""
-_LEAST_MILLIWATTS = 500.0
-"""A laptop's card that sleeps draws half a watt."""
 _PRINTED_BEFORE = ("table", "gpustat")
 """Forms that a script prints once, before its log."""
 
@@ -134,23 +129,6 @@ def _heading_of(
     return heading
 
 
-def _watts(row: Row | None) -> float:
-    return 0.0 if row is None else row.reading.get("power_watts") or 0.0
-
-
-def _in_milliwatts(rows: Iterable[Row | None]) -> bool:
-    """Return True where the first rows' power, as watts, is mostly beyond any card's, and never so
-    low that no card would draw it in milliwatts."""
-    found = [
-        row.reading["power_watts"]
-        for row in rows
-        if row is not None and row.reading.get("power_watts") is not None
-    ]
-    beyond = [watts for watts in found if watts > CARD_WATTS_MOST]
-    lowest = min(found, default=0.0)
-    return 2 * len(beyond) > len(found) and lowest >= _LEAST_MILLIWATTS
-
-
 class _Reading:
     """The reading of one log: from lines over rows to snapshots."""
 
@@ -165,7 +143,6 @@ class _Reading:
         """Number of cells of the last row that did not fit its heading, and of the heading."""
         self._text = text
         self._shown = shown
-        self._milliwatts = False
         self._interrupt: KeyboardInterrupt | None = None
 
     def snapshots(
@@ -178,11 +155,6 @@ class _Reading:
             stats.interval_seconds = options.interval_seconds or 1.0
             if options.interval_seconds is None:
                 stats.note("The log has no timestamps: one reading a second assumed (--interval).")
-        self._milliwatts = _in_milliwatts(ahead)
-        if self._milliwatts:
-            stats.note(
-                "Power is read as milliwatts: as watts its values would be beyond any card's."
-            )
         moments = Moments(
             stats,
             grouping,
@@ -194,11 +166,7 @@ class _Reading:
         for row in chain(ahead, rows, [None]):
             while self.lost:
                 moments.note_lost(self.lost.pop())
-            if row is None:
-                done = moments.end_moment()
-            else:
-                self._bound_power(row.reading)
-                done = moments.add_row(row)
+            done = moments.end_moment() if row is None else moments.add_row(row)
             if done is not None:
                 yield from gaps.judge_next(done)
         yield from gaps.judge_rest()
@@ -211,21 +179,6 @@ class _Reading:
             )
         if stats.snapshots == 0:
             raise LogError(f"{self._shown} holds no reading of a GPU{self._misfit()}")
-
-    def _bound_power(self, reading: dict[str, Any]) -> None:
-        """Keep powers that a card can draw, in watts; energy is worked out from them."""
-        for field in ("power_watts", "power_limit_watts"):
-            watts = reading.get(field)
-            if watts is None:
-                continue
-            if self._milliwatts and (field == "power_watts" or watts > CARD_WATTS_MOST):
-                reading[field] = watts / 1000.0
-            elif watts > CARD_WATTS_MOST:
-                reading[field] = None
-                self.stats.unread_values += 1
-                self.stats.note(
-                    f"A power that no card draws ({watts:,.0f} W) is left out wherever it occurs."
-                )
 
     def _misfit(self) -> str:
         if self.widths is None:
@@ -240,12 +193,11 @@ class _Reading:
         """Return as many rows as it takes to know which are of one moment, and how these are
         grouped. Raises ``LogError`` where that cannot be known."""
         ahead: list[Row | None] = []
-        keyed = doubtful = False
+        keyed = False
         for row in islice(rows, ROWS_LOOKED_AT):
             ahead.append(row)
             keyed = keyed or (row is not None and row.key is not None)
-            doubtful = doubtful or _watts(row) > _DOUBTFUL_WATTS
-            if keyed and not doubtful:
+            if keyed:
                 break
         if keyed:
             return ahead, Grouping(1)
@@ -303,7 +255,7 @@ class _Delimited:
         self._surplus: tuple[int | None, ...] = ()
         """The place of a cell too many, or none, once that is known."""
         rows, note = self._reading.rows, self._stats.note
-        self._reader = RowReader(heading.names, heading.units, rows.stamps)
+        self._reader = RowReader(heading.names, heading.units, rows.stamps, rows.stats)
         # A utilization that somebody has computed can be a share of 1.
         in_doubt = heading.kind == "csv" and ("utilization.gpu", "") in zip(
             heading.names, heading.units, strict=True

@@ -99,6 +99,8 @@ class LogStats:
     """Rows that are about a GPU, not about one of its processes."""
     unread_columns: Counter[tuple[str, ...]] = field(default_factory=Counter)
     """Number of the ``reading_rows`` in which these columns had no value."""
+    unreadable_columns: set[str] = field(default_factory=set)
+    """Columns with a cell that is neither a value nor a driver's way to say that there is none."""
     unread_times: int = 0
     """Rows whose time stamp is none, in a log that has times."""
     unread_time: str = ""
@@ -177,8 +179,8 @@ class LogStats:
         return said
 
     def _unread(self) -> list[str]:
-        """Name columns that had a value in some rows only: one that a driver never says is no
-        news."""
+        """Name columns that had a value in some rows only (one that a driver never says is no
+        news), and those whose values make no sense."""
         partly = [
             (name, times)
             for name, times in self.unread.most_common()
@@ -190,6 +192,12 @@ class LogStats:
             left = _count(len(partly) - PARTLY_READ_SHOWN, "other column", "other columns")
             more = f" and {left}" if len(partly) > PARTLY_READ_SHOWN else ""
             said.append(f"Without a value in some of {self.reading_rows} rows: {named}{more}.")
+        never = [one for one in self.unreadable_columns if self.unread[one] == self.reading_rows]
+        if never:
+            said.append(
+                f"No value of {', '.join(sorted(never))} could be read: name the column with its "
+                "unit (--columns), such as power.draw [mW]."
+            )
         if self.unread_times:
             rows = _count(self.unread_times, "row has", "rows have")
             said.append(f'{rows} a time that cannot be read, as "{self.unread_time}".')

@@ -1,7 +1,6 @@
 """GPUs and MIG instances of a driver, compared again and again with the driver's list."""
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -34,19 +33,11 @@ class Inventory:
     other error of the driver.
     """
 
-    def __init__(
-        self,
-        nvml: Any,
-        clock: Clock,
-        counter: CallCounter,
-        found: Callable[[list[NvmlDevice]], None],
-    ) -> None:
-        """``found`` is called with the GPUs so far after each that the first search finds."""
+    def __init__(self, nvml: Any, clock: Clock, counter: CallCounter) -> None:
         self._nvml = nvml
         self._error = nvml.NVMLError
         self._clock = clock
         self._counter = counter
-        self._found = found
         self._recheck_at = 0.0
         self._count_seen = 0
         self._versions: dict[str, Any] = {}
@@ -71,8 +62,6 @@ class Inventory:
             if device is None or (device.lost_error and device.identity.uuid in found):
                 continue
             found[device.identity.uuid] = device
-            if not known:
-                self._found(list(found.values()))
             for instance in self._mig_instances(device, known):
                 found[instance.identity.uuid] = instance
         self.unopened += [messages.cannot_open(*one) for one in refused.items()]

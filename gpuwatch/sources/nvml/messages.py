@@ -163,7 +163,6 @@ def troubles(devices: list[NvmlDevice]) -> list[Problem]:
         *_lost([device for device in devices if device.lost_error]),
         *failing(there),
         *_impossible(there),
-        *_doubted(there),
         *_seldom(there),
         *_lacking(devices),
     ]
@@ -328,25 +327,6 @@ def _is_impossible(device: NvmlDevice, slot: Slot) -> bool:
 
 def _with_unit(field: str, value: float) -> str:
     return units.quantity(value, unit_of(field)[1].symbol or None)
-
-
-def _doubted(devices: list[NvmlDevice]) -> list[Problem]:
-    """Say where one driver call gives a power that cannot be, and another is believed."""
-    together = _grouped(
-        (device.power_doubted, device.identity)
-        for device in devices
-        if device.power_doubted is not None
-    )
-    return [
-        problem(
-            f"The driver says that {doubted} of {labels(gpus)} is {units.quantity(watts, 'W')}, "
-            f"which cannot be true, so {instead} is shown as its power instead.",
-            gpus,
-            reading="power_watts",
-            severity="info",
-        )
-        for (doubted, watts, instead), gpus in together.items()
-    ]
 
 
 def _seldom(devices: list[NvmlDevice]) -> list[Problem]:

@@ -89,10 +89,6 @@ class NvmlDevice:
         """Which of several calls that stand in for each other this GPU has; by the best one."""
         self.before: dict[int, tuple[float, float]] = {}
         """Counters by field id: (monotonic seconds, value) when last read."""
-        self.energy_watts: float | None = None
-        """Mean power between the last two looks at the energy counter."""
-        self.power_doubted: tuple[str, float, str] | None = None
-        """(call that gave a power that cannot be, its watts, call that is believed instead)."""
         self.gpm_gives: set[str] = set()
         self.pcie_from_counters = False
         self.listed: dict[str, parse.ProcessList] = {}
@@ -195,11 +191,6 @@ class NvmlDevice:
                 slot.lacking_since_unix = self.unix
             slot.lacking_reads += 1
         slot.gave.update(given)
-
-    def drop_outdated(self, slot: Slot) -> None:
-        """Forget a value whose reading had to wait for too long."""
-        if slot.outdated(self.now, self.interval_seconds):
-            self._forget(slot.reading)
 
     def _failed(self, slot: Slot, error: int) -> None:
         if error in tables.DRIVER_GONE:
@@ -534,78 +525,42 @@ def memory(device: NvmlDevice) -> None:
         _dedicated_memory(device)
 
 
-Watts = tuple[float | None, bool]
-"""(watts, whether they are a mean over time)."""
+def _set_power(device: NvmlDevice, milliwatts: float | None, *, average: bool) -> None:
+    """Put in the power, unless it cannot be: a card that works draws something, and no card much
+    more than its limit."""
+    watts, values = parse.in_thousands(milliwatts), device.values
+    limit = device.identity.power_limit_max_watts or values.get("power_limit_watts")
+    too_much = watts is not None and limit is not None and watts > POWER_FACTOR * limit
+    # One that has nothing to do may be switched off.
+    if too_much or (watts == 0 and values.get("busy_percent")):
+        values.refuse("power_watts", watts)
+    else:
+        values["power_watts"] = watts
+    values["power_is_average"] = average
 
 
-def _power_field(number: int) -> Callable[[NvmlDevice], Watts]:
-    def read(device: NvmlDevice) -> Watts:
+def _power_field(number: int, *, average: bool) -> Step:
+    def read(device: NvmlDevice) -> None:
         milliwatts = device.field_values(((number, 0),)).get(number)
-        return parse.in_thousands(milliwatts), number == tables.FIELD_POWER_AVERAGE
+        _set_power(device, milliwatts, average=average)
 
     return read
 
 
-def _power_usage(device: NvmlDevice) -> Watts:
+def _power_usage(device: NvmlDevice) -> None:
     milliwatts = device.nvml.nvmlDeviceGetPowerUsage(device.handle)
     # A one-second average from Ampere on, but for GA100.
     major, minor = (device.identity.compute_capability or "99.0").split(".")
-    return parse.in_thousands(milliwatts), (int(major), int(minor)) > (8, 0)
+    _set_power(device, milliwatts, average=(int(major), int(minor)) > (8, 0))
 
 
-def _power_by_energy(device: NvmlDevice) -> Watts:
-    if device.energy_watts is None:
-        raise device.nvml.NVMLError(tables.NOT_SUPPORTED)
-    return device.energy_watts, True
-
-
-_POWERS: tuple[tuple[str, Callable[[NvmlDevice], Watts]], ...] = (
+power = _first_supported(
     # Each by itself: the instant value costs microseconds, while the average takes milliseconds on
     # real drivers and would be paid for in the same call.
-    ("the instant power", _power_field(tables.FIELD_POWER_INSTANT)),
-    ("the average power", _power_field(tables.FIELD_POWER_AVERAGE)),
-    ("the power usage", _power_usage),
-    ("the growth of the energy counter", _power_by_energy),
+    _power_field(tables.FIELD_POWER_INSTANT, average=False),
+    _power_field(tables.FIELD_POWER_AVERAGE, average=True),
+    _power_usage,
 )
-"""Calls that give a GPU's power, best first, each with its name for a person."""
-
-
-def power(device: NvmlDevice) -> None:
-    """Read the first of ``_POWERS`` that this GPU has and whose value can be true, and from then
-    on that one: another may mean something a little different."""
-    doubted: tuple[str, float] | None = None
-    for at in range(device.steps.get(power, 0), len(_POWERS)):
-        name, step = _POWERS[at]
-        try:
-            watts, average = step(device)
-        except device.nvml.NVMLError as error:
-            last = at + 1 == len(_POWERS) and doubted is None
-            if last or error.value not in tables.PERMANENT:
-                raise
-            continue
-        if watts is not None and not _can_be_power(device, watts):
-            doubted = doubted or (name, watts)
-            continue
-        device.steps[power] = at
-        if doubted is not None:
-            device.power_doubted = (*doubted, name)
-        device.values["power_watts"] = watts
-        device.values["power_is_average"] = average
-        return
-    assert doubted is not None
-    # A card that has nothing to do may be switched off.
-    if doubted[1] == 0 and not device.values.get("busy_percent"):
-        device.values["power_watts"] = 0.0
-    else:
-        device.values.refuse("power_watts", doubted[1])
-
-
-def _can_be_power(device: NvmlDevice, watts: float) -> bool:
-    limit = device.identity.power_limit_max_watts or device.values.get("power_limit_watts")
-    most = parse.plausible("power_watts", watts)
-    return most is not None and most > 0 and (limit is None or most <= POWER_FACTOR * limit)
-
-
 _limit = partial(_call, "power_limit_watts", convert=parse.in_thousands)
 power_limit = _first_supported(
     _limit("nvmlDeviceGetEnforcedPowerLimit"), _limit("nvmlDeviceGetPowerManagementLimit")
@@ -665,7 +620,6 @@ def counters(device: NvmlDevice) -> None:
     got = device.field_values(device.counter_fields)
     values = device.values
     values["energy_joules"] = parse.in_thousands(got.get(tables.FIELD_ENERGY_MILLIJOULES))
-    device.energy_watts = device.growth(tables.FIELD_ENERGY_MILLIJOULES, got, 1e-3) or None
     # 0 is what boards without a memory sensor answer.
     values["memory_temperature_celsius"] = got.get(tables.FIELD_MEMORY_TEMPERATURE) or None
     if "nvlink" not in device.gpm_gives:

@@ -52,8 +52,6 @@ SELDOM_SECONDS = 10.0
 LATE_FACTOR = 2.0
 """A reading is late when it is this many times as old as it would be with a quick driver."""
 OVERDUE_SECONDS = 8.0
-KEPT_SECONDS = 30.0
-"""A value is kept for so long at least: when a driver turns slow, its periods lag behind."""
 PAIR_SECONDS = 0.11
 """Time from the first to the second sample of a reading. The driver renews its GPM samples ten
 times a second and asks for more than that between two (NVML's documentation of
@@ -134,6 +132,8 @@ class Slot:
     due_at: float
     cost: float = 0.0
     """Seconds that a call is believed to take."""
+    last_seconds: float | None = None
+    """Seconds that it took last."""
     usual_period: float = 0.0
     """Period with a quick driver; ``period`` is the planned one."""
     period: float = 0.0
@@ -163,7 +163,7 @@ class Slot:
 
     def measured(self, now: float, seconds: float) -> None:
         """Note that it was taken and took ``seconds``, and plan the next time."""
-        cost = self.cost
+        cost, self.last_seconds = self.cost, seconds
         if cost == 0.0:
             self.cost = seconds
         elif seconds < 0.1 * cost:
@@ -201,10 +201,6 @@ class Slot:
     def age(self, now: float) -> float:
         """Return the seconds since it was last tried; 0 before."""
         return 0.0 if self.read_at is None else now - self.read_at
-
-    def outdated(self, now: float, interval_seconds: float) -> bool:
-        """Return True when its value is so old that its turn must have failed to come."""
-        return self.age(now) > max(KEPT_SECONDS, 2 * self.period + interval_seconds)
 
     def late(self, now: float) -> bool:
         """Return True when its value is older than it would be with a quick driver."""

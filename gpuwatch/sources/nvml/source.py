@@ -5,6 +5,7 @@ and takes one reading of all of them. Which GPUs there are is found in ``invento
 of a GPU, and what an error means for it, is in ``readings``; when it is read, in ``schedule``.
 """
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,8 +23,9 @@ from gpuwatch.sources.nvml.schedule import CallCounter, DriverGoneError, Reading
 
 RETRY_SECONDS = 5.0
 """Time between looks for a driver that is not there."""
-SHOWN_SECONDS = 0.2
-"""While GPUs are found and read for the first time, what is known is handed over so often."""
+FIRST_SECONDS = 0.25
+"""Time in a look for readings that were never taken: of a driver that takes longer for all of them,
+more and more are shown."""
 
 
 class BindingError(Exception):
@@ -47,8 +49,8 @@ def load_binding() -> Any:
 class NvmlSource:
     """Takes readings of every NVIDIA GPU of this machine.
 
-    All of it blocks and belongs on one thread (``DriverLink`` has one); only ``so_far`` may be
-    taken by any. Nothing raises for what a driver can do wrong. ``timer`` times driver calls.
+    All of it blocks and belongs on one thread (``DriverLink`` has one). Nothing raises for what a
+    driver can do wrong. ``timer`` times driver calls.
     """
 
     def __init__(
@@ -65,8 +67,8 @@ class NvmlSource:
         self._failure: Problem | None = None
         self._retry_at = 0.0
         self._planner = ReadingPlanner()
-        self._shown_at = 0.0
-        self.so_far: tuple[float, DriverReading] | None = None
+        self._budget_seconds: float | None = None
+        """Time for the readings of one look; ``None``: as the planner says."""
 
     def open(self) -> None:
         """Start the driver's library and find the GPUs; what fails is a problem of ``read``."""
@@ -80,13 +82,11 @@ class NvmlSource:
             self._start()
         if self._inventory is not None:
             try:
-                while not self._take_what_is_due(self._inventory):
-                    self._hand_over(self._inventory.devices)
+                self._take_what_is_due(self._inventory)
             except DriverGoneError as error:
                 self._driver_went_away(error.code)
-        self.so_far = None
         if self._inventory is not None:
-            found = self._known(self._inventory.devices)
+            found = self._known(self._inventory)
             if not found.gpus and not found.problems:
                 found = DriverReading(problems=(messages.problem(messages.NO_DEVICES),))
         else:
@@ -102,11 +102,10 @@ class NvmlSource:
 
     def _start(self) -> None:
         self._retry_at = self._clock.monotonic() + RETRY_SECONDS
-        self._shown_at = self._counter.timer()
         if not self._initialise():
             return
         self._failure = None
-        self._inventory = Inventory(self._nvml, self._clock, self._counter, self._found)
+        self._inventory = Inventory(self._nvml, self._clock, self._counter)
         try:
             self._inventory.find()
         except DriverGoneError as error:
@@ -157,16 +156,14 @@ class NvmlSource:
 
     def _driver_went_away(self, code: int) -> None:
         self._stop()
-        self.so_far = None
         self._retry_at = self._clock.monotonic() + RETRY_SECONDS
         mismatch = code == tables.LIB_RM_VERSION_MISMATCH
         self._fail(self._start_sentence(code) if mismatch else messages.WENT_AWAY)
 
     # One look.
 
-    def _take_what_is_due(self, inventory: Inventory) -> bool:
-        """Take the readings that are due, then for some time those that were never taken. Return
-        True if all of these were."""
+    def _take_what_is_due(self, inventory: Inventory) -> None:
+        """Take the readings that are due, then for some time those that were never taken."""
         now, unix = self._clock.monotonic(), self._clock.unix()
         inventory.refresh(now)
         interval, detailed = self._options.interval_seconds, self._options.detailed_gpu
@@ -174,8 +171,9 @@ class NvmlSource:
         for device in devices:
             device.interval_seconds = interval
             device.probe_at = now + PROBE_SECONDS
-        budget_seconds = schedule.SINGLE_SECONDS
-        if self._options.driver_wait_seconds is None:
+        first_seconds, budget_seconds = math.inf, self._budget_seconds or schedule.SINGLE_SECONDS
+        if self._budget_seconds is None and self._options.driver_wait_seconds is None:
+            first_seconds = FIRST_SECONDS
             gpus = [
                 (d.slots, schedule.DETAILED_FACTOR if d.identity.uuid == detailed else 1.0)
                 for d in devices
@@ -192,11 +190,10 @@ class NvmlSource:
         unknown.sort(key=lambda pair: FIRST_ORDER.index(pair[1].reading))
         started = self._counter.timer()
         for device, slot in unknown:
+            if self._counter.timer() - started >= first_seconds:
+                break
             if not device.lost_error:
                 device.take(slot)
-            if self._counter.timer() - started >= SHOWN_SECONDS:
-                return False
-        return True
 
     def _take_within(self, budget_seconds: float, due: list[tuple[NvmlDevice, Slot]]) -> None:
         """Take the readings, the first in any case, for about so long, so that the slow calls of
@@ -204,31 +201,16 @@ class NvmlSource:
         due.sort(key=lambda pair: (-pair[1].urgency(pair[0].now), pair[1].due_at))
         spent = 0.0
         for device, slot in due:
-            if device.lost_error:
-                continue
             if spent >= budget_seconds:
-                device.drop_outdated(slot)
+                break
+            if device.lost_error:
                 continue
             believed, seconds = slot.cost, device.take(slot)
             spent += seconds
             self._planner.note_cost(believed, seconds)
 
-    def _found(self, devices: list[NvmlDevice]) -> None:
-        """Show each GPU as soon as it says how busy it is, where GPUs take long to find."""
-        if self._counter.timer() - self._shown_at >= SHOWN_SECONDS:
-            device = devices[-1]
-            if device.lost_error:
-                return
-            device.now, device.unix = self._clock.monotonic(), self._clock.unix()
-            device.take(next(slot for slot in device.slots if not slot.reading.is_fact))
-            self._hand_over(devices)
-
-    def _hand_over(self, devices: list[NvmlDevice]) -> None:
-        self._shown_at = self._counter.timer()
-        self.so_far = self._clock.monotonic(), self._known(devices)
-
-    def _known(self, devices: list[NvmlDevice]) -> DriverReading:
-        assert self._inventory is not None
+    def _known(self, inventory: Inventory) -> DriverReading:
+        devices = inventory.devices
         rows: dict[tuple[int, str], GpuProcess] = {}
         cards = {device.identity.uuid: device for device in devices}
         for device in devices:
@@ -236,7 +218,7 @@ class NvmlSource:
             if card in cards:
                 # The errors of a card are those of its MIG instances.
                 device.xids = cards[card].xids
-            instances = self._inventory.instances.get(card, {})
+            instances = inventory.instances.get(card, {})
             for row in () if device.lost_error else device.gpu_processes(instances):
                 # A MIG card and its instances list the same processes: the fuller row counts.
                 known = rows.setdefault((row.pid, row.gpu_uuid), row)
@@ -245,5 +227,5 @@ class NvmlSource:
         return DriverReading(
             gpus=tuple(device.gpu() for device in devices),
             processes=tuple(rows.values()),
-            problems=(*self._inventory.unopened, *messages.troubles(devices)),
+            problems=(*inventory.unopened, *messages.troubles(devices)),
         )

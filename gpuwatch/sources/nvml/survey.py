@@ -1,29 +1,24 @@
-"""Every reading of every GPU, asked for at once and timed, for ``gpuwatch doctor``.
+"""What the driver says of every reading of every GPU, and how long it takes, for ``gpuwatch
+doctor``.
 
-The looks before it are those of the dashboard, so what they say of the driver and the GPUs is what
-the dashboard says.
+Its looks are those of the dashboard, so what they say of the driver and the GPUs is what the
+dashboard says.
 """
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any, NamedTuple
 
 from gpuwatch.core.model import BusySample, GpuIdentity
 from gpuwatch.core.source import Clock, ReadOptions
-from gpuwatch.core.text import bug_place
 from gpuwatch.sources.gpu_source import DriverReading
-from gpuwatch.sources.nvml import buffers, messages, parse, readings, schedule
+from gpuwatch.sources.nvml import messages, parse, readings
 from gpuwatch.sources.nvml.readings import NvmlDevice
-from gpuwatch.sources.nvml.schedule import DriverGoneError, Reading, Slot
+from gpuwatch.sources.nvml.schedule import Reading
 from gpuwatch.sources.nvml.source import NvmlSource
-
-LOOKS = 2
-"""Looks of a dashboard before the survey: rates need two."""
-TIMES, ENOUGH_SECONDS = 5, 0.05
-"""A reading is timed so often, or until that took so long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +33,10 @@ class Answer:
     error: int = 0
     seconds_per_call: float | None = None
     values: dict[str, Any] = field(default_factory=dict)
-    earlier: dict[str, Any] = field(default_factory=dict)
-    """Values shortly before ``meanwhile``; ``values`` are from after it."""
-
-    @property
-    def error_words(self) -> str:
-        return messages.error_words(self.error)
 
 
 class Samples(NamedTuple):
-    """All that a GPU's buffer of fine samples holds, when it was asked, and by how much its time
+    """All that a GPU's buffer of fine samples held, when it was asked, and by how much its time
     stamps were moved (``parse.clock_shift``)."""
 
     samples: tuple[BusySample, ...]
@@ -56,16 +45,12 @@ class Samples(NamedTuple):
 
 
 class Survey(NvmlSource):
-    """A source that also asks for everything once. ``meanwhile`` is called between the two times
-    that every reading is taken. Each answer is here as soon as it is known, so that it is there
-    when the driver hangs later on."""
+    """A source that notes what each look says of each reading."""
 
-    def __init__(
-        self, clock: Clock, options: ReadOptions, meanwhile: Callable[[], object] = lambda: None
-    ) -> None:
+    def __init__(self, clock: Clock, options: ReadOptions) -> None:
         super().__init__(clock, options)
-        self._meanwhile = meanwhile
-        self._looks = 0
+        # Somebody waits for all of it, once.
+        self._budget_seconds = math.inf
         self.running = False
         """The driver's library works, as of the last look."""
         self.wake_seconds: float | None = None
@@ -74,15 +59,13 @@ class Survey(NvmlSource):
         self.start_error: int | None = None
         """Why the library does not start."""
         self.answers: dict[tuple[str, str], Answer] = {}
-        """Answers by the uuid and the reading's name."""
+        """Answers of the last look by the uuid and the reading's name."""
         self.samples: dict[str, Samples] = {}
         """Fine samples by the uuid, of GPUs that keep some."""
         self.lists: dict[str, tuple[str, int | None]] = {}
         """The function that lists processes and the bytes of a record, by the uuid."""
         self.failing = set[str]()
         """Sentences about readings that fail."""
-        self.broke_off: str | None = None
-        """Why not everything was asked for."""
 
     @property
     def doing(self) -> str | None:
@@ -110,100 +93,46 @@ class Survey(NvmlSource):
     def read(self) -> DriverReading:
         found = super().read()
         self.running = self._inventory is not None
-        if self._inventory is not None:
-            self.failing = {
-                problem.message for problem in messages.failing(self._inventory.devices)
-            }
-        self._looks += 1
-        if self._looks == LOOKS and self._inventory is not None:
-            looked_at = time.monotonic()
-            try:
-                self._ask_all(self._inventory.devices, looked_at)
-            except DriverGoneError as error:
-                self.broke_off = messages.error_words(error.code)
-            # The looks were good: what they found must not be lost with this.
-            except Exception as error:
-                self.broke_off = f"{bug_place(error)}; this is a bug in gpuwatch"
+        devices = [] if self._inventory is None else self._inventory.devices
+        there = [device for device in devices if not device.lost_error]
+        self.failing = {problem.message for problem in messages.failing(there)}
+        answers = {}
+        for device in there:
+            self._note_buffers(device)
+            for answer in _answers(device):
+                answers[device.identity.uuid, answer.reading.name] = answer
+        # At once: the driver's thread goes on where nobody waits for it any more.
+        self.answers = answers
         return found
 
-    def _ask_all(self, devices: list[NvmlDevice], looked_at: float) -> None:
-        for device in devices:
-            self._ask_for_the_rest(device)
-        earlier = {}
-        for device in devices:
-            for reading, slot in _slots(device):
-                if slot is not None and not reading.pairs:
-                    self._take(device, slot, 1)
-                earlier[device.identity.uuid, reading.name] = _values(device, reading)
-                self._note(device, reading, slot, None, {})
-        self._meanwhile()
-        # A reading of two samples needs them this far apart.
-        time.sleep(max(0.0, looked_at + schedule.PAIR_SECONDS - time.monotonic()))
-        for device in devices:
-            for reading, slot in _slots(device):
-                times = 1 if reading.pairs else TIMES
-                cost = None if slot is None else self._take(device, slot, times)
-                before = earlier.get((device.identity.uuid, reading.name), {})
-                self._note(device, reading, slot, cost, before)
-            buffer = device.process_buffers["compute"].function_and_record_bytes
-            if buffer is not None:
-                self.lists[device.identity.uuid] = buffer
-
-    def _take(self, device: NvmlDevice, slot: Slot, times: int) -> float | None:
-        """Take the reading so many times at most. Return the seconds that a call of it took."""
-        costs = list[float]()
-        while len(costs) < times and sum(costs) < ENOUGH_SECONDS:
-            if device.lost_error or slot not in device.slots:
-                break
-            device.now, device.unix = self._clock.monotonic(), self._clock.unix()
-            costs.append(device.take(slot))
-        return median(costs) / slot.reading.calls if costs else None
-
-    def _note(
-        self,
-        device: NvmlDevice,
-        reading: Reading,
-        slot: Slot | None,
-        cost: float | None,
-        earlier: dict[str, Any],
-    ) -> None:
-        if device.lost_error:
-            return
-        unsupported = reading.name in device.unsupported
-        self.answers[device.identity.uuid, reading.name] = Answer(
-            gpu=device.identity,
-            reading=reading,
-            supported=not unsupported,
-            needed=slot is not None or unsupported,
-            error=slot.error if slot is not None and slot.failures else 0,
-            seconds_per_call=cost,
-            values=_values(device, reading),
-            earlier=earlier,
-        )
-
-    def _ask_for_the_rest(self, device: NvmlDevice) -> None:
-        """Ask for fine samples from the oldest on, which a dashboard does not read."""
-        nvml, handle, uuid = self._nvml, device.handle, device.identity.uuid
-        if device.lost_error or device.identity.mig_parent_uuid is not None:
-            return
-        self._counter.doing = readings.SAMPLES, device.identity
-        # What cannot be had, or makes no sense, costs this alone.
-        with suppress(Exception):
-            buffer, unix = buffers.BusySampleBuffer(nvml, handle), self._clock.unix()
-            found = buffer.read(self._clock.monotonic(), unix)
-            self.samples[uuid] = Samples(found, unix, buffer.shift_seconds)
-        self._counter.doing = None
+    def _note_buffers(self, device: NvmlDevice) -> None:
+        uuid, samples = device.identity.uuid, device.values.get("busy_samples")
+        if samples is not None:
+            # The first look gives all that the driver holds.
+            shift = device.sample_buffer.shift_seconds
+            self.samples.setdefault(uuid, Samples(samples, device.unix, shift))
+        listed = device.process_buffers["compute"].function_and_record_bytes
+        if listed is not None:
+            self.lists[uuid] = listed
 
 
-def _slots(device: NvmlDevice) -> Iterator[tuple[Reading, Slot | None]]:
-    """Yield every reading there can be of the GPU, with its slot where it is taken."""
+def _answers(device: NvmlDevice) -> Iterator[Answer]:
+    """Yield every reading that there can be of the GPU."""
     mig = device.identity.mig_parent_uuid is not None
     slots = {slot.reading.name: slot for slot in device.slots}
     for reading in readings.MIG_READINGS if mig else readings.READINGS:
-        slot = slots.get(reading.name)
-        if slot is not None and reading.needed is not None and not reading.needed(device):
-            slot = None
-        yield reading, slot
+        slot, unsupported = slots.get(reading.name), reading.name in device.unsupported
+        taken = slot is not None and (reading.needed is None or reading.needed(device))
+        seconds = None if slot is None or not taken else slot.last_seconds
+        yield Answer(
+            gpu=device.identity,
+            reading=reading,
+            supported=not unsupported,
+            needed=taken or unsupported,
+            error=slot.error if slot is not None and taken and slot.failures else 0,
+            seconds_per_call=None if seconds is None else seconds / reading.calls,
+            values=_values(device, reading),
+        )
 
 
 def _values(device: NvmlDevice, reading: Reading) -> dict[str, Any]:
@@ -213,11 +142,8 @@ def _values(device: NvmlDevice, reading: Reading) -> dict[str, Any]:
     if reading.name == readings.PROCESS_BUSY:
         return {} if device.process_busy is None else {"processes": len(device.process_busy)}
     if reading.name == readings.EVENTS:
-        return (
-            {}
-            if device.xids is None
-            else {"xid_errors": sum(x.times for x in device.xids.values())}
-        )
+        errors = None if device.xids is None else device.xids.values()
+        return {} if errors is None else {"xid_errors": sum(one.times for one in errors)}
     if reading.name == readings.SAMPLES:
         return {}
     names = readings.fields_set(device, reading)

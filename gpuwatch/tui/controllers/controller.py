@@ -315,7 +315,7 @@ class RecordingController(Controller):
         recorder, self.recorder = self.recorder, None
         assert recorder is not None
         self.view.recording = None
-        whole = recorder.close(_CLOSE_SECONDS)
+        whole = recorder.close(_CLOSE_SECONDS, self._to_the_second())
         state = recorder.state
         path = clean(str(state.path), 200)
         if not whole:

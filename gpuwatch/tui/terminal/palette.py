@@ -8,14 +8,12 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
+from gpuwatch.outputs.terminal import STATE_HUES
+
 # On a dark and on a light ground.
 _HUES = {
     "accent": ("#62a8e5", "#1565b5"),
-    "fed": ("#4fbf95", "#007a5e"),
-    "starved": ("#f0b040", "#b36b00"),
-    "throttled": ("#d566c0", "#9c1f86"),
-    "waiting": ("#7f95ff", "#3b4fd0"),
-    "idle": ("#7f8891", "#767e86"),
+    **STATE_HUES,
     "unknown": ("#b9dbe6", "#17506b"),
     "gauge": ("#7d93a8", "#64788c"),
     "area": ("#5b6b79", "#7f92a2"),

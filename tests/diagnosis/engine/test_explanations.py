@@ -24,7 +24,7 @@ CASES: dict[str, tuple[dict[str, e.Say], list[str], dict[str, str]]] = {
     "a symptom is shown under its cause": (
         {"cause": _explains("symptom", lost_share=0.3),
          "symptom": e.firing("GPU 0 swings", lost_share=0.5)},
-        ["cause"], {"symptom": "also seen: GPU 0 swings"},
+        ["cause"], {"symptom": "GPU 0 swings"},
     ),
     "symptoms of symptoms belong to the cause": (
         {"a": _explains("b"), "b": _explains("c"), "c": e.firing()}, ["a"], {"b": "", "c": ""},

@@ -425,6 +425,8 @@ def test_rates_and_shares_are_of_the_last_ten_seconds() -> None:
     assert found.compute_share == pytest.approx(0.5)
     assert (found.compute_on_device, found.copy_share) == (False, None)
     assert found.validation_share == found.checkpoint_share == 0.0
+    # Since its first report, without a window.
+    assert found.spent_seconds == (4.0, 5.0, None, 0.0, 0.0)
     assert found.reported_at_unix_seconds == 1110.0
 
 

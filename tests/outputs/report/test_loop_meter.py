@@ -1,4 +1,4 @@
-"""What a loop did, put together from windows that overlap."""
+"""What a loop did from look to look, by what it has counted, or by windows that overlap."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -28,6 +28,7 @@ def told(at: float, waited: Share, steps: Callable[[float], int], **fields: Any)
     return loop(
         window_seconds=window,
         data_wait_share=(waited(at) - waited(base)) / window,
+        spent_seconds=(waited(at),),
         steps=steps(at),
         steps_per_second=rate,
         samples_per_second=8.0 * rate,
@@ -76,9 +77,7 @@ def test_the_sum_is_what_was_spent(shares: list[float], apart: list[float]) -> N
     times = [0.0]
     for step in apart:
         times.append(times[-1] + step)
-    # What lies between two looks is taken as even, once for each window.
-    loose = 0.3 * max(apart) * (times[-1] / 10.0 + 1.0)
-    assert spent(looked(times, waited, int)) == pytest.approx(waited(times[-1]), abs=loose)
+    assert spent(looked(times, waited, int)) == pytest.approx(waited(times[-1]))
 
 
 def test_looks_further_apart_than_the_window_speak_for_the_time_between() -> None:
@@ -126,6 +125,15 @@ def test_a_loop_that_is_over_is_told_up_to_its_end() -> None:
     assert did.seconds == pytest.approx(0.3)
     assert did.samples == pytest.approx(24.0)
     assert meter.work_of(ended, 21.0, 22.0, UNIX + 22.0).seconds == 0.0
+
+
+@pytest.mark.parametrize("counted", [None, (), (None,), (1e9,)])
+def test_without_counts_that_can_be_the_window_speaks(counted: tuple[float | None, ...]) -> None:
+    """For all of the time between two looks."""
+    meter = LoopMeter()
+    meter.work_of(loop(window_seconds=10.0, data_wait_share=0.3, spent_seconds=(0.0,)), 0, 1, UNIX)
+    later = loop(window_seconds=10.0, data_wait_share=0.3, spent_seconds=counted)
+    assert meter.work_of(later, 1.0, 3.0, UNIX).spent[0] == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), 2.0])

@@ -627,7 +627,7 @@ def test_a_long_job_keeps_its_extremes_and_gaps_in_bounded_profiles() -> None:
     assert abs(spike * report.time.bucket_seconds - 3000) <= report.time.bucket_seconds
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(watched_jobs())
 def test_busy_and_idle_add_up_to_the_time_watched(snapshots: list[Snapshot]) -> None:
     """Shares stay within 0 to 100%, no more is watched than time passed, and nothing is lost when
@@ -650,7 +650,7 @@ def test_busy_and_idle_add_up_to_the_time_watched(snapshots: list[Snapshot]) -> 
                 assert value is None or 0 <= value <= 100
 
 
-@pytest.mark.parametrize(("scenario", "gpus"), [("starved", 1), ("unpinned", 1), ("mixed", 8)])
+@pytest.mark.parametrize(("scenario", "gpus"), [("starved", 1), ("mixed", 8)])
 def test_a_job_watched_live_is_said_to_have_what_its_recording_has(
     scenario: str, gpus: int
 ) -> None:

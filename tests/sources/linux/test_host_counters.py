@@ -45,7 +45,7 @@ def test_what_comes_back_to_the_page_cache_is_counted_by_its_old_name_too() -> N
     """In bytes; pages of programs' own memory are not among it."""
     old = counters.parse_refaults(b"workingset_nodes 3\nworkingset_refault 2\n")
     new = b"workingset_refault_anon 9\nworkingset_refault_file 2\n"
-    assert counters.parse_refaults(new) == old == {b"file": (2 * mmap.PAGESIZE, 0)}
+    assert counters.parse_refaults(new) == old == {b"file": (2 * mmap.PAGESIZE,)}
     assert counters.parse_refaults(b"nr_free_pages 1\n") == {}
 
 
@@ -82,8 +82,9 @@ DISKSTATS = b"""   7       0 loop0 1 0 8 0 0 0 0 0 0 0 0
 
 
 def test_only_whole_disks_are_counted_in_sectors_of_512_bytes() -> None:
-    """Partitions and stacked devices would count the same bytes again."""
-    assert counters.parse_disks(DISKSTATS, {b"nvme0n1"}) == {b"nvme0n1": (1024000, 2048000)}
+    """Partitions and stacked devices would count the same bytes again; reads have their time."""
+    found = counters.parse_disks(DISKSTATS, {b"nvme0n1"})
+    assert found == {b"nvme0n1": (1024000, 2048000, 10, 5)}
 
 
 def test_interfaces_are_read_even_where_name_and_number_touch() -> None:
@@ -137,12 +138,6 @@ def test_an_nfs_mount_has_the_times_of_its_requests() -> None:
     # Nothing was asked for; it was mounted anew.
     assert counters.network_mounts(now, now, 10.0) == ()
     assert counters.network_mounts(now, before, 10.0) == ()
-
-
-def test_a_disks_reads_have_their_time() -> None:
-    """Reads and the milliseconds they took, of whole disks alone."""
-    text = b"   8 0 sda 400 0 3200 2000 9 0 9 9 0 9 9\n   8 1 sda1 4 0 32 20 9 0 9 9 0 9 9\n"
-    assert counters.parse_disk_reads(text, {b"sda"}) == {b"sda": (400, 2000)}
 
 
 def test_the_clock_of_busy_cores_is_read_with_what_holds_it_down(tmp_path: Path) -> None:

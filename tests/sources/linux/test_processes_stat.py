@@ -35,11 +35,6 @@ def test_anything_else_is_refused(text: bytes) -> None:
         procfs.parse_process_stat(text)
 
 
-def test_the_last_pid_ends_the_load_line() -> None:
-    """It moves with every new process and thread."""
-    assert procfs.parse_last_pid(b"0.00 0.01 0.05 2/345 6789\n") == 6789
-
-
 def test_the_start_time_does_not_move_when_the_clock_is_stepped(tmp_path: Path) -> None:
     """Stepping the wall clock changes the kernel's btime; keys must not change with it. A sandbox's
     /proc/stat can lack btime: the clocks give one."""

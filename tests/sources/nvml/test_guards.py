@@ -221,15 +221,6 @@ def test_memory_is_not_unified_for_good(watch: Watch, what: str) -> None:
     assert not watch.reading().memory_used_is_process_sum
 
 
-@pytest.mark.parametrize("error", ["NOT_SUPPORTED", "ARGUMENT_VERSION_MISMATCH", "DEPRECATED"])
-def test_what_never_worked_is_asked_once(watch: Watch, error: str) -> None:
-    """A card that never had a reading is not asked for it again, and nothing is said."""
-    watch.fake.fault("nvmlDeviceGetTemperature", error)
-    watch.ticks(200)
-    assert watch.fake.calls("nvmlDeviceGetTemperature") == 1
-    assert watch.last.problems == ()
-
-
 def test_readings_are_those_of_the_driver_s_version_once_that_is_known(pair: Watch) -> None:
     """A version that could not be had at the start is asked again, and what it brings is read."""
     pair.fake.set(driver_version="580.95.05")

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from gpuwatch.core.model import BusySample
 from gpuwatch.sources.nvml import parse
-from gpuwatch.sources.nvml.messages import labels
 
 NOW = 1_800_000_000.0
 NOW_US = round(NOW * 1e6)
@@ -83,24 +82,3 @@ def test_field_values_of_every_type(kind: int, packed: bytes, value: float) -> N
     """The member of the union that the type names is taken."""
     raw = memoryview(struct.pack("@IIqqII", 82, 0, 0, 0, kind, 0) + packed)
     assert parse.field_values(raw) == ({82: value}, {})
-
-
-def test_merging_takes_the_known_and_the_larger_memory() -> None:
-    """A size that one list does not know is taken from the other; two sizes are not added."""
-    merged = parse.merge_processes(
-        [((1, None), None), ((2, None), 10)], [((1, None), 7), ((2, None), 12)]
-    )
-    assert merged == {(1, None): (7, "compute+graphics"), (2, None): (12, "compute+graphics")}
-
-
-def test_labels_of_many_gpus_are_short() -> None:
-    """A run of GPUs is a range, others are listed."""
-    from gpuwatch.core.model import GpuIdentity
-
-    def gpus(*indexes: int) -> list[GpuIdentity]:
-        return [GpuIdentity(index=index, uuid=str(index), name="X") for index in indexes]
-
-    assert labels(gpus(3)) == "GPU 3"
-    assert labels(gpus(0, 1)) == "GPUs 0 and 1"
-    assert labels(gpus(0, 1, 2, 3)) == "GPUs 0 to 3"
-    assert labels(gpus(0, 2, 5)) == "GPUs 0, 2 and 5"

@@ -95,22 +95,6 @@ def test_shares_come_again_after_the_clock_was_set_back(watch: Watch) -> None:
     assert by_pid(watch)[1].busy_percent == 42
 
 
-def test_the_first_look_does_not_report_what_was_long_ago(watch: Watch) -> None:
-    """A sample of half a minute before the start, the only one there is, does not count as now."""
-    watch.fake.gpu[0].processes = [
-        FakeProcess(pid=1, sm_percent=80, sample_at_us=START_US - 30_000_000)
-    ]
-    watch.tick()
-    assert by_pid(watch)[1].busy_percent == 0
-
-
-def test_shares_of_processes_not_in_the_lists_make_no_rows(watch: Watch) -> None:
-    """A utilisation sample of a PID that no list names is left out."""
-    watch.fake.gpu[0].processes = [FakeProcess(pid=5, sm_percent=50, kinds=())]
-    watch.tick()
-    assert watch.last.processes == ()
-
-
 def test_an_idle_process_does_not_look_busy_later(watch: Watch) -> None:
     """What a process did a minute ago never comes back as its share now."""
     entry = FakeProcess(pid=1, sm_percent=90, sample_at_us=START_US + 900_000)
@@ -127,16 +111,6 @@ def test_a_list_that_grows_meanwhile_is_fetched_again(watch: Watch) -> None:
     watch.tick()
     assert sorted(by_pid(watch)) == list(range(1, 300))
     assert by_pid(watch)[299].busy_percent == 1
-
-
-def test_a_list_that_fails_for_good_is_said(watch: Watch) -> None:
-    """Without any process list the table is empty and a sentence says why."""
-    watch.fake.gpu[0].processes = [FakeProcess(pid=1)]
-    for version in ("", "_v2", "_v3"):
-        watch.fake.fault(f"nvmlDeviceGetComputeRunningProcesses{version}", "NOT_SUPPORTED")
-    watch.ticks(2)
-    assert watch.last.processes == ()
-    assert "no list of processes" in watch.problem("list of processes").message
 
 
 def mig_machine(watch: Watch) -> None:

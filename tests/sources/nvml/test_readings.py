@@ -56,14 +56,6 @@ def test_moving_readings_are_in_the_units_of_the_model(tmp_path: Path) -> None:
         assert watch.last.problems == ()
 
 
-def test_instant_power_is_preferred_to_the_average(watch: Watch) -> None:
-    """The instant field value is shown where the driver has it."""
-    watch.fake.gpu[0].set(power_mw=200_000, power_instant_mw=650_000)
-    assert watch.tick().gpus[0].reading.power_watts == 650
-    assert watch.reading().power_is_average is False
-    assert watch.fake.calls("nvmlDeviceGetPowerUsage") == 0
-
-
 @pytest.mark.parametrize(("preset", "average"), [("h200", True), ("a100", False), ("t4", False)])
 def test_power_usage_is_an_average_from_ampere_on_except_ga100(
     tmp_path: Path, preset: str, average: bool

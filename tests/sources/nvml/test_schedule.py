@@ -4,23 +4,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpuwatch.commands.watching import SETTLE_SECONDS
-from gpuwatch.core.model import Gpu
 from gpuwatch.sources.nvml.schedule import (
     BURST,
-    IMPORTANT,
-    NOTABLE,
-    ORDINARY,
-    SHARE,
     SHARE_MAX,
-    Reading,
-    Slot,
-    plan,
 )
-from gpuwatch.sources.nvml.source import NvmlSource
 from tests.sources.nvml.watch import (
     REAL_SECONDS,
     Watch,
@@ -29,90 +18,6 @@ from tests.sources.nvml.watch import (
     watching,
 )
 from tests.support.fake_nvml import GpuProcess
-
-MAIN_FIELDS = ("busy_percent", "memory_used_bytes", "power_watts")
-
-
-def slot(
-    period_seconds: float = 0.0,
-    expected_seconds: float = 0.0,
-    importance: float = ORDINARY,
-    cost: float = 0.0,
-) -> Slot:
-    reading = Reading(
-        "the test value",
-        ("busy_percent",),
-        lambda _: None,
-        period_seconds,
-        importance=importance,
-        expected_seconds=expected_seconds,
-    )
-    made = Slot(reading, due_at=0.0)
-    if cost:
-        made.measured(0.0, cost)
-    return made
-
-
-def planned(*slots: Slot, factor: float = 1.0) -> float:
-    return plan([(slots, factor)], interval_seconds=1.0)
-
-
-def load(slots: list[Slot]) -> float:
-    return sum(each.cost / each.period for each in slots)
-
-
-@given(
-    st.lists(
-        st.builds(
-            slot,
-            period_seconds=st.sampled_from([0.0, 0.5, 5.0]),
-            importance=st.sampled_from([ORDINARY, NOTABLE, IMPORTANT]),
-            cost=st.floats(1e-6, 1.0),
-        ),
-        max_size=40,
-    )
-)
-def test_all_readings_together_keep_to_their_share_of_the_time(slots: list[Slot]) -> None:
-    """Whatever each costs, the periods of all make up the share that is planned for, and that is
-    a hundredth, or up to a tenth where important readings would be old otherwise."""
-    share = planned(*slots)
-    assert SHARE <= share <= SHARE_MAX
-    assert load(slots) <= share * 1.0001
-    assert all(each.period >= each.usual_period for each in slots)
-
-
-def test_important_readings_have_most_of_the_time() -> None:
-    """Equally slow, they are read three times as often as those next in importance, and nine
-    times as often as the rest."""
-    slots = [slot(importance=each, cost=0.2) for each in (IMPORTANT, NOTABLE, ORDINARY)]
-    planned(*slots)
-    important, notable, ordinary = (each.period for each in slots)
-    assert notable == pytest.approx(3 * important)
-    assert ordinary == pytest.approx(9 * important)
-
-
-@pytest.mark.parametrize(
-    ("cost", "period", "share"), [(0.04, 4, 0.01), (0.2, 5, 0.04), (1, 10, 0.1)]
-)
-def test_more_time_is_taken_so_that_important_readings_are_not_old(
-    cost: float, period: float, share: float
-) -> None:
-    """Once they would be older than five seconds at a hundredth of the time, up to a tenth is
-    taken; beyond that they are older."""
-    important = slot(importance=IMPORTANT, cost=cost)
-    assert planned(important) == pytest.approx(share)
-    assert important.period == pytest.approx(period)
-
-
-def test_one_outlier_does_not_silence_a_cheap_reading() -> None:
-    """A single slow call among quick ones is forgotten within some reads."""
-    reading = slot(cost=20e-6)
-    reading.measured(0.0, 0.100)
-    planned(reading)
-    assert reading.period <= 5.0
-    for _ in range(20):
-        reading.measured(0.0, 20e-6)
-    assert reading.cost < 1e-3
 
 
 def test_a_driver_call_that_gets_slow_is_made_less_often(watch: Watch) -> None:
@@ -290,71 +195,28 @@ def test_a_quick_driver_has_nothing_late(tmp_path: Path) -> None:
         assert set(late) == {()}
 
 
-def test_a_value_whose_turn_does_not_come_is_dropped(watch: Watch) -> None:
-    """Put off again and again, it becomes unknown instead of being shown for ever."""
-    watch.tick()
-    assert watch.source._inventory is not None
-    (device,) = watch.source._inventory.devices
-    (waiting,) = [each for each in device.slots if each.reading.name == "the temperature"]
-    device.now += 29.0
-    device.drop_outdated(waiting)
-    assert device.gpu().reading.temperature_celsius == 40
-    device.now += 2.0
-    device.drop_outdated(waiting)
-    assert device.gpu().reading.temperature_celsius is None
-
-
-def handed_over(watch: Watch) -> list[tuple[float, tuple[Gpu, ...]]]:
-    """(seconds, GPUs) that the source hands over while it opens and looks for the first time,
-    with a clock that goes on by what its calls are said to take."""
-    shown = []
-    timer, began = watch.source._counter.timer, watch.clock.seconds
-
-    def noting() -> float:
-        watch.clock.seconds = began + timer()
-        if watch.source.so_far is not None:
-            shown.append((timer(), watch.source.so_far[1].gpus))
-        return timer()
-
-    watch.source._counter.timer = noting
-    watch.source.open()
-    last = watch.source.read().gpus
-    return [*shown, (timer(), last)]
-
-
-def test_each_gpu_is_shown_as_soon_as_it_says_anything(tmp_path: Path) -> None:
-    """With 8 GPUs and a tenth of a second a call the first is shown after a second, all with
-    what matters most after nine, while the rest of their readings and facts is still read."""
-    with watching(tmp_path, gpus=8, opened=False) as watch:
+def test_what_matters_most_of_each_gpu_is_read_first(tmp_path: Path) -> None:
+    """With 8 GPUs and a tenth of a second a call, no look takes long and each shows more: how busy
+    all are, then the rest of what is important, then all others."""
+    fields = ("busy_percent", "memory_used_bytes", "temperature_celsius", "encoder_percent")
+    with watching(tmp_path, gpus=8) as watch:
         watch.call_seconds = 0.1
-        shown = handed_over(watch)
-        assert watch.fake.calls("nvmlDeviceGetUtilizationRates") <= 16
-
-    def when(count: int, *fields: str) -> float:
-        return next(
-            at
-            for at, gpus in shown
-            if sum(all(getattr(gpu.reading, name) is not None for name in fields) for gpu in gpus)
-            >= count
-        )
-
-    assert when(1, "busy_percent") < 1.5
-    assert when(8, "busy_percent") < when(1, "memory_used_bytes")
-    assert when(8, *MAIN_FIELDS) < 9.0
-    assert when(8, *MAIN_FIELDS) < when(1, "temperature_celsius")
-    assert when(8, "temperature_celsius") < when(1, "encoder_percent")
-    whole, last = shown[-1]
-    assert whole < 40.0
-    assert all(gpu.identity.pcie_width_max for gpu in last)
-    assert watch.source.so_far is None
+        first: dict[str, int] = {}
+        for number in range(200):
+            assert watch.tick().call_seconds < 1.5
+            for name in fields:
+                if all(getattr(gpu.reading, name) is not None for gpu in watch.last.gpus):
+                    first.setdefault(name, number)
+        assert [*first] == [*fields]
+        assert all(gpu.identity.pcie_width_max for gpu in watch.last.gpus)
 
 
 def test_memory_in_use_is_unknown_until_the_processes_are_listed(tmp_path: Path) -> None:
     """On unified memory it is their sum, and that of a list never read is not 0."""
-    with watching(tmp_path, gpus=1, preset="gb10", opened=False) as watch:
+    with watching(tmp_path, gpus=1, preset="gb10") as watch:
         watch.fake.gpu[0].processes = [GpuProcess(pid=1, used_bytes=7)]
         watch.call_seconds = 0.1
-        sums = [gpu.reading.memory_used_bytes for _, gpus in handed_over(watch) for gpu in gpus]
+        sums = [watch.tick().gpus[0].reading.memory_used_bytes for _ in range(20)]
         assert set(sums) == {None, 7}
 
 
@@ -366,15 +228,3 @@ def test_a_slow_driver_is_seldom_asked_which_gpus_there_are(tmp_path: Path) -> N
         watch.fake.reset_counters()
         watch.ticks(80)
         assert watch.fake.calls("nvmlDeviceGetCount_v2") <= 1
-
-
-def test_time_in_the_driver_is_measured(tmp_path: Path) -> None:
-    """A call that really takes 5 ms shows as at least that in the cost of the look."""
-    with watching(tmp_path, gpus=1, opened=False) as watch:
-        source = NvmlSource(watch.clock, watch.options)
-        source.open()
-        source.read()
-        watch.fake.delay("nvmlDeviceGetUtilizationRates", 0.005)
-        watch.clock.advance(1.0)
-        assert source.read().call_seconds >= 0.005
-        source.close()

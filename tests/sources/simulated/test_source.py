@@ -27,7 +27,7 @@ def test_snapshots_follow_from_the_seed_and_the_clock(scenario: str) -> None:
     assert all(item.simulated for item in found)
 
 
-@pytest.mark.parametrize("scenario", ["starved", "throttled", "checkpoint"])
+@pytest.mark.parametrize("scenario", ["throttled", "checkpoint"])
 def test_state_does_not_depend_on_how_often_it_is_read(scenario: str) -> None:
     """After half a minute the card is in the same state for a fast, a slow and a lazy reader."""
     fast = run(scenario, 30.0, 0.1)
@@ -65,11 +65,10 @@ def test_first_snapshot_brings_the_past_of_the_buffer() -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize(("gpus", "seconds"), [(3, 100.0), (16, 10.0)])
-def test_every_reading_is_physically_possible(scenario: str, gpus: int, seconds: float) -> None:
+def test_every_reading_is_physically_possible(scenario: str) -> None:
     """Percentages, power, memory, clocks and counters stay within what a card can do."""
     last_energy: dict[str, float] = {}
-    found = run(scenario, seconds, 5.0, gpus=gpus)
+    found = run(scenario, 40.0, 5.0, gpus=5)
     for item in found:
         for gpu in item.gpus:
             check_reading(gpu.reading, gpu.identity.sm_clock_max_mhz)
@@ -161,11 +160,10 @@ def test_a_long_sleep_is_not_caught_up_and_keeps_process_identities() -> None:
     assert samples[-1].at_unix_seconds == pytest.approx(after.taken_at_unix_seconds, abs=0.5)
 
 
-@pytest.mark.parametrize("scenario", ["starved", "no_gpu"])
-def test_memory_does_not_grow_with_time(scenario: str) -> None:
-    """After ten minutes the simulation holds no more than after five."""
+def test_memory_does_not_grow_with_time() -> None:
+    """After four minutes the simulation holds no more than after two."""
     clock = ManualClock()
-    source = SimulatedSource(scenario, clock=clock)
+    source = SimulatedSource("starved", clock=clock)
 
     def held_after(minutes: int) -> int:
         for _ in range(minutes):
@@ -174,11 +172,11 @@ def test_memory_does_not_grow_with_time(scenario: str) -> None:
         return held_bytes("sources", "core")
 
     with traced():
-        early = held_after(5)
-        late = held_after(5)
+        early = held_after(2)
+        late = held_after(2)
     # Tuples that were there before it was traced are used again, and not counted at first; kept
-    # for five minutes, what a job does takes more than twice as much.
-    assert late - early < 50_000
+    # for two minutes, what a job does takes more than twice as much.
+    assert late - early < 20_000
 
 
 def test_other_processes_come_only_when_asked_for() -> None:

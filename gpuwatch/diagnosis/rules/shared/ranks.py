@@ -74,8 +74,8 @@ def likeness(window: Window, gpus: Sequence[GpuFacts]) -> Evidence | None:
     held = [gpu.memory_used_bytes or 0.0 for gpu in gpus]
     moves = words.highest([window.busy_together, window.power_together])
     value, sure = None if moves is None else round(moves, 2), is_sure(window)
-    says = f"one model, {words.gib(min(held))} to {words.gib(max(held))} in use, load that rises "
-    says += (
+    least, most = words.amount(min(held)), words.amount(max(held))
+    says = f"one model, {least} to {most} in use, load that rises " + (
         "and falls together" if sure else "and falls each for itself, or too little to be compared"
     )
     evidence = Evidence("move together", value, "correlation", IN_STEP, says, supports=sure)

@@ -47,8 +47,8 @@ def strength(*clearness: float, missing: int = 0) -> float:
     return float((0.4 + 0.6 * clear) * 0.85**missing)
 
 
-def rounded(value: float | None, digits: int = 1) -> float | None:
-    return None if value is None else round(value, digits)
+def rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
 
 
 def percent_of(share: float) -> float:
@@ -137,12 +137,17 @@ def cores_of(count: float) -> str:
     return f"{number(count, digits)} core{'' if tenths == 1 else 's'}"
 
 
+def whole_cores(spare: float | None) -> float | None:
+    """Return the free cores as they are said: a part of a core beyond whole ones runs no further
+    process."""
+    return spare if spare is None or spare < 1.95 else float(int(spare))
+
+
 def free(spare: float) -> str:
     """``no cores are free``, ``1 core is free``, ``12 cores are free``."""
     if spare < SPARE_LEAST_CORES:
         return "no cores are free"
-    # A part of a core beyond whole ones runs no further process.
-    count = spare if spare < 1.95 else int(spare)
+    count = whole_cores(spare) or 0.0
     return f"{cores_of(count)} {'is' if round(count, 1) == 1 else 'are'} free"
 
 
@@ -153,11 +158,6 @@ def program(of: Job | Process) -> str:
         command = f"{command[: COMMAND_LENGTH - 3]}..."
     known = ": ".join([part for part in (of.user, command) if part])
     return f"PID {of.own_pid} ({known})" if known else f"PID {of.own_pid}"
-
-
-def gib(size: float) -> str:
-    """``31.2 GiB``."""
-    return f"{number(size / GIB, 1)} GiB"
 
 
 def amount(size: float) -> str:

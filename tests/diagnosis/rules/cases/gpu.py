@@ -108,7 +108,7 @@ def left(how: str | None, held: float = 9.0) -> GpuFacts:
 LEFT = Cases("memory_left_behind", {
     "of a process that died": (
         gpu_only(left("gone")),
-        {"gpus": ("GPU-0",), "summary": "holds 9.0 GiB of memory for PID 4711, which no longer",
+        {"gpus": ("GPU-0",), "summary": "holds 9.0G of memory for PID 4711, which no longer",
          "advice.0.action": "--gpu-reset", "explains": {"idle_holding_memory"},
          "hold_seconds": 30.0},
     ),
@@ -139,7 +139,7 @@ def held_by(others: float | None) -> GpuFacts:
 IDLE = Cases("idle_holding_memory", {
     "a job that sleeps": (
         asleep(),
-        {"severity": "info", "lost_share": 1.0, "summary": "18.0 GiB",
+        {"severity": "info", "lost_share": 1.0, "summary": "18.0G",
          "advice.0.action": "--stacks --pid 4242. If nobody uses it any more, shut it down"},
     ),
     "its other GPU works: nothing is to be ended": (

@@ -72,7 +72,7 @@ UNSIZED = w.gpu(identity=w.identity(memory_total_bytes=None))
 NEARLY_FULL = Cases("memory_nearly_full", {
     "a peak that nearly filled it": (
         w.window(gpus=(w.gpu(0), w.gpu(1, **FULL))),
-        {"gpus": ("GPU-1",), "summary": "99% used: 2.0 GiB", "severity": "info",
+        {"gpus": ("GPU-1",), "summary": "99% used: 2.0G", "severity": "info",
          "advice.1.setting": "PYTORCH_ALLOC_CONF"},
     ),
     "a log, in which the framework may reserve the card": (

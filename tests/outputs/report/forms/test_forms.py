@@ -12,22 +12,16 @@ from gpuwatch.outputs.report.document import comparison_json
 from gpuwatch.outputs.report.model import Report, replaced
 from gpuwatch.outputs.report.text import report_text
 from gpuwatch.outputs.terminal import cell_width
-from tests.outputs.report.forms.conftest import SCENARIOS
 from tests.support.recordings import comparison_text, simulated, summed
 
 SGR = re.compile(r"\x1b\[\d*m")
 
 
-@pytest.mark.parametrize("width", [40, 120])
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_no_line_is_wider_than_the_terminal(
-    summaries: dict[str, Report], scenario: str, width: int
-) -> None:
-    """With colours and without them the text is the same."""
-    summary = summaries[scenario]
-    plain = report_text(summary, width=width)
-    assert max(cell_width(line) for line in plain.split("\n")) <= width
-    assert SGR.sub("", report_text(summary, width=width, colour=True)) == plain
+def test_colours_change_no_letter(summaries: dict[str, Report]) -> None:
+    """Of a report with findings, phases, charts and tables."""
+    plain = report_text(summaries["mixed"], width=80)
+    assert max(map(cell_width, plain.split("\n"))) <= 80
+    assert SGR.sub("", report_text(summaries["mixed"], width=80, colour=True)) == plain
 
 
 def test_the_text_tells_the_cause_when_and_what_to_do(summaries: dict[str, Report]) -> None:
@@ -94,7 +88,7 @@ def test_what_cannot_be_compared_is_said(summaries: dict[str, Report]) -> None:
     assert "much longer" in text
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", ["mixed", "no_gpu"])
 def test_comparisons_fit_and_are_as_their_schema_says(
     summaries: dict[str, Report], scenario: str
 ) -> None:
