@@ -27,7 +27,7 @@ from gpuwatch.sources.gpu_filter import only_gpus
 if TYPE_CHECKING:
     from gpuwatch.core.model import ProcessKey, Snapshot
     from gpuwatch.diagnosis.ledger import Episode
-    from gpuwatch.recording.buckets import Bucket
+    from gpuwatch.recording.file import Bucket
     from gpuwatch.recording.replay import EndableInput, Tape
     from gpuwatch.sources.logs.source import LogOptions
 
