@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import ctypes
 import os
 import signal
 import sys
@@ -22,13 +21,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from gpuwatch.core.text import SentenceError, clean
+from gpuwatch.jobs.run.trees import end_with_parent
 
 if TYPE_CHECKING:
     import torch
@@ -37,12 +37,9 @@ SAY_EVERY_SECONDS = 2.0
 """Between two lines about the job's pace."""
 FEATURES = 256
 """Numbers at the beginning of a sample that the model sees."""
-ROOMY_CORES = 6
-"""Cores from which on more workers are the cure; with fewer, cheaper transforms are."""
-_PR_SET_PDEATHSIG = 1
 
 
-# -- what can be wrong -----------------------------------------------------------------------------
+# What can be wrong
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,28 +78,24 @@ class Cause:
     """Settings that differ from those of a healthy job."""
     fixed: Mapping[str, Any]
     """Settings that the cure changes."""
-    fixed_with_room: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that the cure changes on ``ROOMY_CORES`` and more, where that is another cure."""
     needs_gpu: bool = False
     """On the CPU nothing names it."""
 
-    def settings(self, *, fixed: bool, cores: float) -> Settings:
-        """Return how it trains where it may use so many cores."""
-        cure = (cores >= ROOMY_CORES and self.fixed_with_room) or self.fixed
-        return replace(Settings(), **{**self.sick, **(cure if fixed else {})})
+    def settings(self, *, fixed: bool) -> Settings:
+        """Return how it trains, with the fault or cured."""
+        return replace(Settings(), **{**self.sick, **(self.fixed if fixed else {})})
 
-    def cure_in_words(self, cores: float) -> str:
-        """Return what ``--fixed`` changes there: ``workers 1 -> 4``."""
-        sick, cured = [asdict(self.settings(fixed=one, cores=cores)) for one in (False, True)]
-        changed = [name for name, value in sick.items() if cured[name] != value]
-        return ", ".join([f"{name} {sick[name]} -> {cured[name]}" for name in changed])
+    @property
+    def cure(self) -> str:
+        """What ``--fixed`` changes: ``workers 1 -> 4``."""
+        sick = asdict(self.settings(fixed=False))
+        return ", ".join([f"{name} {sick[name]} -> {value}" for name, value in self.fixed.items()])
 
 
 # fmt: off
 _ALL = (
     Cause(name="loader_cpu_bound", says="one worker for transforms of 30 ms a sample",
-          sick={"workers": 1, "transform_ms": 30.0}, fixed={"transform_ms": 6.0},
-          fixed_with_room={"workers": 4}),
+          sick={"workers": 1, "transform_ms": 30.0}, fixed={"transform_ms": 6.0}),
     Cause(name="loader_in_main_process",
           says="num_workers=0: the training process loads its own batches",
           sick={"workers": 0, "transform_ms": 20.0}, fixed={"workers": 2}),
@@ -147,7 +140,7 @@ def listing() -> Iterator[str]:
         yield f"  {cause.name:<23} {cause.says}{'; needs a GPU' * cause.needs_gpu}"
 
 
-# -- the job ---------------------------------------------------------------------------------------
+# The job
 
 
 class Samples:
@@ -357,11 +350,6 @@ class Job:
             self._thread.start()
 
 
-def end_with_parent() -> None:
-    """Have this process asked to end once its parent is gone, however that ends (prctl(2))."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-
-
 def _ignore_signals(_worker: int) -> None:
     """Let a worker end with the job, which asks it to or is gone: a signal amid a batch would leave
     that batch in /dev/shm, half made, for as long as the machine is up."""
@@ -369,7 +357,7 @@ def _ignore_signals(_worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-# -- the command -----------------------------------------------------------------------------------
+# The command
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -392,13 +380,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         cause = find(options.cause)
         cores = sorted(os.sched_getaffinity(0))
-        settings = cause.settings(fixed=options.fixed, cores=len(cores))
+        settings = cause.settings(fixed=options.fixed)
         os.sched_setaffinity(0, cores[: settings.cores])
         print(f"{cause.name}: {cause.says}", flush=True)
-        print(
-            f"{'cured' if options.fixed else 'with --fixed'}: {cause.cure_in_words(len(cores))}",
-            flush=True,
-        )
+        print(f"{'cured' if options.fixed else 'with --fixed'}: {cause.cure}", flush=True)
         import torch
 
         # From here on: an exception amid that import is lost, or ends the process in C++.

@@ -18,7 +18,7 @@ import pytest
 
 from gpuwatch.core.text import SentenceError
 from gpuwatch.diagnosis.catalogue import RULES
-from gpuwatch.practice import CAUSES, ROOMY_CORES, Cause, Settings, find, listing
+from gpuwatch.practice import CAUSES, Cause, Settings, find, listing
 from tests.support.children import is_gone, ran, wait_until
 from tests.support.warm_torch import WarmTorch
 
@@ -41,22 +41,11 @@ def test_every_cause_is_one_that_the_diagnosis_knows() -> None:
 
 @pytest.mark.parametrize("cause", CAUSES.values(), ids=lambda one: one.name)
 def test_a_cause_makes_a_job_sick_and_its_cure_changes_that(cause: Cause) -> None:
-    """However many cores there are."""
-    for cores in (2, 64):
-        sick = cause.settings(fixed=False, cores=cores)
-        assert sick != Settings()
-        assert cause.settings(fixed=True, cores=cores) not in (sick, Settings(workers=0))
-
-
-def test_the_cure_fits_the_machine() -> None:
-    """Where cores are free it is more workers, as the advice has it; elsewhere cheaper work."""
-    cause = CAUSES["loader_cpu_bound"]
-    crowded = cause.settings(fixed=True, cores=ROOMY_CORES - 1)
-    roomy = cause.settings(fixed=True, cores=ROOMY_CORES)
-    assert (crowded.workers, crowded.transform_ms) == (1, 6.0)
-    assert (roomy.workers, roomy.transform_ms) == (4, 30.0)
-    assert cause.cure_in_words(ROOMY_CORES - 1) == "transform_ms 30.0 -> 6.0"
-    assert cause.cure_in_words(ROOMY_CORES) == "workers 1 -> 4"
+    """Both are other jobs than the healthy one of the defaults, and it says what changes."""
+    sick = cause.settings(fixed=False)
+    assert sick != Settings()
+    assert cause.settings(fixed=True) not in (sick, Settings(workers=0))
+    assert " -> " in cause.cure
 
 
 @needs_torch
@@ -179,22 +168,19 @@ class TestJobs:
         self, warm_torch: WarmTorch, tmp_path: Path
     ) -> None:
         """And its workers with it; ``--fixed`` is the cure."""
-        for options in ((), ("--fixed",)):
-            words = (CAUSE, "loader_cpu_bound", "--device", "cpu", *options)
-            with running(warm_torch, *words, XDG_RUNTIME_DIR=str(tmp_path)) as job:
-                assert next(job.lines()) == f"loader_cpu_bound: {CAUSES['loader_cpu_bound'].says}"
-                job.until_it_says("cured: " if options else "with --fixed: ")
-                job.until_it_says("training")
-                workers = job.workers()
-                wanted = CAUSES["loader_cpu_bound"].settings(
-                    fixed=bool(options), cores=len(os.sched_getaffinity(0))
-                )
-                assert len(workers) == wanted.workers
-                job.process.terminate()
-                # A worker that is ended amid a batch leaves a complaint of multiprocessing's own.
-                assert "SystemExit" not in "\n".join(job.lines())
-                assert job.process.wait(_LIMIT_SECONDS) == 143
-                wait_until(lambda some=workers: all(map(is_gone, some)))
+        words = (CAUSE, "loader_in_main_process", "--device", "cpu", "--fixed")
+        with running(warm_torch, *words, XDG_RUNTIME_DIR=str(tmp_path)) as job:
+            lines = job.lines()
+            assert next(lines) == f"{words[1]}: {CAUSES[words[1]].says}"
+            assert next(lines) == "cured: workers 0 -> 2"
+            job.until_it_says("training")
+            workers = job.workers()
+            assert len(workers) == 2
+            job.process.terminate()
+            # A worker that is ended amid a batch leaves a complaint of multiprocessing's own.
+            assert "SystemExit" not in "\n".join(job.lines())
+            assert job.process.wait(_LIMIT_SECONDS) == 143
+            wait_until(lambda: all(map(is_gone, workers)))
 
     def test_transforms_cost_the_workers(self, warm_torch: WarmTorch) -> None:
         """What a sample costs is paid by the worker, not by the main process."""

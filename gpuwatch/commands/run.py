@@ -142,6 +142,7 @@ def _run_plain(command: Sequence[str], options: RunOptions) -> int:
 
     watch = JobWatch(job, options.interval_seconds, options.log_to)
     code = follow(job, waited)
+    assert code is not None
     # A terminal that goes sends SIGHUP more than once: the report is kept all the same.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # From here on Ctrl-C is for gpuwatch, which has only the report left to do.
@@ -174,18 +175,26 @@ def release_signals(waited: Collection[signal.Signals]) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, waited)
 
 
-def follow(job: RunningJob, waited: Collection[signal.Signals]) -> int:
-    """Wait for the job to end and send signals on to it; its exit code, negative for a signal."""
-    while True:
-        code = job.poll()
-        if code is not None:
-            return code
+def follow(job: RunningJob, waited: Collection[signal.Signals]) -> int | None:
+    """Wait for the job to end and send signals on to it; its exit code, negative for a signal.
+    ``None``: the terminal, which a job with output of its own does not need, has gone."""
+    while (code := job.poll()) is None:
         news = signal.sigtimedwait(waited, _POLL_SECONDS)
         if news is None or news.si_signo == signal.SIGCHLD:
             continue
-        # Positive: from the kernel, so from the terminal, which has told the job as well.
-        if not (job.shares_group and news.si_code > 0):
-            job.signal(news.si_signo)
+        # Positive: from the kernel, so from the terminal.
+        by_terminal = news.si_code > 0
+        if by_terminal and job.shares_group:
+            # Which has told the job as well.
+            continue
+        if job.output_path is not None and news.si_signo == signal.SIGHUP:
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+                return None
+        elif by_terminal and news.si_signo == signal.SIGINT:
+            complain(job.stop_step())
+            continue
+        job.signal(news.si_signo)
+    return code
 
 
 def end_like(number: int) -> int:
@@ -432,22 +441,8 @@ def _leave(job: RunningJob, left_with: int, options: RunOptions) -> None:
             f"sent {signal.Signals(number).name} to the job (PID {job.pid}) and wait for it to "
             "end; Ctrl-C asks for more"
         )
-        _wait(job, waited)
+        follow(job, waited)
         release_signals(waited)
-
-
-def _wait(job: RunningJob, waited: frozenset[signal.Signals]) -> None:
-    while job.poll() is None:
-        news = signal.sigtimedwait(waited, 1.0)
-        if news is None or news.si_signo == signal.SIGCHLD:
-            continue
-        if news.si_signo == signal.SIGHUP and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-            break
-        if news.si_signo == signal.SIGINT and news.si_code > 0:
-            # From the keyboard, which is not the job's.
-            complain(job.stop_step())
-        else:
-            job.signal(news.si_signo)
 
 
 def _end(job: RunningJob, options: RunOptions, *, watched_to_its_end: bool) -> int:
@@ -459,16 +454,11 @@ def _end(job: RunningJob, options: RunOptions, *, watched_to_its_end: bool) -> i
     complain(f"the job {how}; its output is in {_quoted(job)}")
     if job.missed_input:
         complain(f"{NO_INPUT}.")
-    if not watched_to_its_end:
-        _keep_end(job, code)
-    if not options.no_report and not watched_to_its_end:
-        complain(
-            "it ended after the dashboard had quit: 'gpuwatch report' shows what it did before."
-        )
-    elif not options.no_report:
+    is_kept = _keep_end(job, None if watched_to_its_end else code)
+    if not options.no_report:
         # The dashboard has shown it.
         says = "'gpuwatch report' shows what it did."
-        if _kept_report(job) is None:
+        if not is_kept:
             says = (
                 "there is no report: the job ended before it could be watched, or the report could "
                 "not be saved."
@@ -482,23 +472,18 @@ def _end(job: RunningJob, options: RunOptions, *, watched_to_its_end: bool) -> i
     return end_like(-code) if code == -signal.SIGINT else 128 - code
 
 
-def _kept_report(job: RunningJob) -> Report | None:
+def _keep_end(job: RunningJob, code: int | None) -> bool:
+    """Write the end of a job that ended after the dashboard was left into its report; whether there
+    is one."""
     from gpuwatch.outputs.report.store import ReportStore, StoreError
 
     with contextlib.suppress(StoreError):
-        for kept in ReportStore().last(5):
-            if kept.report.key == job.key:
-                return kept.report
-    return None
-
-
-def _keep_end(job: RunningJob, code: int) -> None:
-    from gpuwatch.outputs.report.store import ReportStore, StoreError
-
-    report = _kept_report(job)
-    if report is not None:
-        with contextlib.suppress(StoreError):
-            ReportStore().save(report.with_end(job.ended_at_unix_seconds, exit_code=code))
+        store = ReportStore()
+        kept = next((one for one in store.last(5) if one.report.key == job.key), None)
+        if kept is not None and code is not None:
+            store.save(kept.report.with_end(job.ended_at_unix_seconds, exit_code=code))
+        return kept is not None
+    return False
 
 
 def _say_that_it_goes_on(job: RunningJob) -> None:

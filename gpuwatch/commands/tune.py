@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,14 +32,12 @@ from gpuwatch.core.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.tuning.bench import Bench
-    from gpuwatch.tuning.records import Answer, Setting
+    from gpuwatch.tuning.records import Setting
 
 VALUES_MOST = 32
 TIMEOUT_LEAST_SECONDS, TIMEOUT_MOST_SECONDS = 10.0, 60.0
 MEMORY_WIDTH_WITHOUT_TERMINAL = 100
-MEMORY_SCHEMA = 5
-_BAR = 10
-_WORDS = {"yes": True, "true": True, "no": False, "false": False}
+MEMORY_SCHEMA = 6
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -60,7 +57,7 @@ class _Tune(click.Command):
 
 
 def _numbers(least: int, most: int) -> Callable[..., tuple[int, ...]]:
-    """A callback for whole numbers with commas between. Raises ``click.BadParameter``."""
+    """Return a callback for whole numbers with commas between; raises ``click.BadParameter``."""
 
     def parsed(
         _context: click.Context, _parameter: click.Parameter, text: str | None
@@ -78,16 +75,6 @@ def _numbers(least: int, most: int) -> Callable[..., tuple[int, ...]]:
         return found
 
     return parsed
-
-
-def _answers(
-    _context: click.Context, _parameter: click.Parameter, text: str | None
-) -> tuple[bool, ...]:
-    """Raises ``click.BadParameter``."""
-    parts = [] if text is None else [part.strip().lower() for part in text.split(",")]
-    if not all(part in _WORDS for part in parts):
-        raise click.BadParameter("write yes, no or no,yes.")
-    return tuple(dict.fromkeys(_WORDS[part] for part in parts))
 
 
 @click.command("tune", cls=_Tune)
@@ -109,12 +96,6 @@ def _answers(
     callback=_numbers(1, 1024),
     metavar="N[,N...]",
     help="Try these.  [default: 2,4,8]",
-)
-@click.option(
-    "--pin-memory",
-    callback=_answers,
-    metavar="yes|no|no,yes",
-    help="Only with a GPU.  [default: no,yes]",
 )
 @click.option(
     "--step",
@@ -147,9 +128,8 @@ def tune_command(
     """Measure a DataLoader with other settings: gpuwatch tune train.py:loader
 
     TARGET is file.py:name or package.module:name: a DataLoader, a Dataset (say --batch-size), or
-    a function that returns one. A function gets those of num_workers, prefetch_factor, pin_memory
-    and batch_size that it accepts, and no other arguments. The file is imported, so the training
-    code belongs under if __name__ == '__main__':.
+    a function without arguments that returns one. The file is imported, so the training code
+    belongs under if __name__ == '__main__':.
 
     The number of workers is varied first, then one knob at a time. Every setting is visited three
     times, in turns, and the smallest within 3% of the fastest is recommended. A setting that
@@ -177,28 +157,26 @@ def tune_command(
         batch_size=asked["batch_size"][0] if asked["batch_size"] else None,
         step=step,
         patience_seconds=timeout or most,
-        tick=_importing(line, target),
-        notice=line.complain,
     )
 
     def report(knob: str, setting: Setting, used: float, best: float) -> None:
-        begun = monotonic()
-        bench.tick = lambda: line.show(bar(knob, setting, used, best, budget, monotonic() - begun))
-        bench.tick()
+        left = units.age(max(0.0, budget * (1 - used)))
+        fastest = f", best so far {best:,.0f}/s" if best else ""
+        says = f"at most {left} left, measuring {knob}={getattr(setting, knob)}{fastest}"
+        bench.tick = lambda: line.show(f"gpuwatch: {says}")
 
-    with _measuring(bench, line):
-        description = bench.open().description
-        assert description is not None
+    with _measuring(bench, line, target):
+        loaded = bench.open()
         cores = read_cores(os.getpid(), os.environ).usable_cores or float(os.cpu_count() or 1)
         result = Result(
             target=target,
             step=step,
-            torch=description.torch,
-            samples=description.samples,
+            torch=loaded.torch,
+            samples=loaded.samples,
             usable_cores=cores,
             budget_seconds=budget,
         )
-        Search(result, description, asked, bench.visit, report=report).run()
+        Search(result, loaded, asked, bench.visit, report=report).run()
     if as_json:
         print_text(_json(rows_of(result)), out)
     else:
@@ -211,20 +189,6 @@ def tune_command(
     return 0 if result.recommended is not None else EXIT_USAGE
 
 
-def bar(knob: str, setting: Setting, used: float, best: float, budget: float, since: float) -> str:
-    """Return how much of the budget is used ``since`` seconds after that was ``used``, what is
-    being measured, and the fastest so far. The end may come sooner."""
-    used = min(1.0, used + since / budget)
-    done = int(_BAR * used)
-    left = budget * (1 - used)
-    time = f"at most {units.age(left)} left" if left >= 1 else "ending"
-    value = getattr(setting, knob)
-    if isinstance(value, bool):
-        value = "yes" if value else "no"
-    fastest = f", best {best:,.0f}/s" if best else ""
-    return f"gpuwatch: [{'#' * done}{'.' * (_BAR - done)}] {time}, {knob}={value}{fastest}"
-
-
 def _json(found: dict[str, Any]) -> str:
     import msgspec
 
@@ -234,7 +198,7 @@ def _json(found: dict[str, Any]) -> str:
     return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
-# --- a bench while it measures ---------------------------------------------------------------
+# A bench while it measures
 
 
 def _check_targets(*targets: str | None) -> None:
@@ -245,18 +209,18 @@ def _check_targets(*targets: str | None) -> None:
         parse(one)
 
 
-def _importing(line: StatusLine, target: str) -> Callable[[], None]:
-    """Show the target's name until the first measurement."""
-    shown = f"gpuwatch: {clean(target, 60)} is being imported ... (Ctrl-C ends it)"
-    return lambda: line.show(shown)
-
-
 @contextmanager
-def _measuring(bench: Bench, line: StatusLine) -> Iterator[None]:
-    """End ``bench`` afterwards: nothing is left behind, however often Ctrl-C is pressed. A target
-    that cannot be used ends the command."""
+def _measuring(bench: Bench, line: StatusLine, target: str) -> Iterator[None]:
+    """Show that ``target`` is imported, until something is measured, and end ``bench`` afterwards:
+    nothing is left behind, however often Ctrl-C is pressed. A target that cannot be used ends the
+    command."""
     from gpuwatch.tuning.failures import MeasureError
 
+    importing = (
+        f"gpuwatch: {clean(target, 60)} is being imported ... (Ctrl-C ends it; what trains belongs "
+        "under if __name__ == '__main__':)"
+    )
+    bench.tick = lambda: line.show(importing)
     with terminated_as_interrupted():
         try:
             yield
@@ -276,7 +240,7 @@ def _measuring(bench: Bench, line: StatusLine) -> Iterator[None]:
                     break
 
 
-# --- tune memory -----------------------------------------------------------------------------
+# tune memory
 
 
 def _bytes(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
@@ -292,25 +256,11 @@ def _bytes(_context: click.Context, _parameter: click.Parameter, value: str | No
 @click.command("memory")
 @click.option("--step", required=True, metavar="FILE:NAME", help="The train step; see above.")
 @click.option(
-    "--loader", metavar="FILE:NAME", help="A Dataset or DataLoader to make the batches from."
-)
-@click.option(
     "--device",
-    metavar="DEVICE",
-    help="cuda, cuda:1, or cpu: the host's memory of a step on the CPU.  [default: cuda]",
-)
-@click.option(
-    "--precision",
-    type=click.Choice(["bfloat16", "float16"]),
-    help="Put this autocast around the step.  [default: the step as it is]",
-)
-@click.option(
-    "--margin",
-    type=click.FloatRange(0, 90),
-    default=10,
+    type=click.Choice(["cuda", "cpu"]),
+    default="cuda",
     show_default=True,
-    metavar="PERCENT",
-    help="Share of the device's memory to keep free.",
+    help="Of several GPUs the first that CUDA_VISIBLE_DEVICES names. cpu: the host's memory.",
 )
 @click.option(
     "--limit",
@@ -329,10 +279,7 @@ def _bytes(_context: click.Context, _parameter: click.Parameter, value: str | No
 @option_ascii()
 def memory_command(
     step: str,
-    loader: str | None,
-    device: str | None,
-    precision: str | None,
-    margin: float,
+    device: str,
     limit: int | None,
     timeout: float,
     as_json: bool,
@@ -341,16 +288,15 @@ def memory_command(
     """Find the largest batch that fits into memory, with real steps.
 
     The step of --step is a function train_step(batch_size) that does one optimizer step on data
-    it makes itself; with --loader it is train_step(batch), and gets a batch of that size collated
-    from the dataset. Or it is a function without arguments that builds the model and returns such
-    a function. It moves the model and the batch to the GPU itself, as cuda.
+    it makes itself, or a function without arguments that builds the model and returns such a
+    function. It moves the model and the batch to the GPU itself, as cuda.
 
     A few steps run at three growing batch sizes, each in its own process. A line is fitted through
     their peaks, memory = fixed + batch x per sample, and the largest batch it predicts is tried
     with a guarded step: running out of memory is caught. Ctrl-C keeps what was measured.
     """
     out = open_output()
-    _check_targets(step, loader)
+    _check_targets(step)
 
     from msgspec import structs
 
@@ -359,29 +305,28 @@ def memory_command(
     from gpuwatch.tuning.bench import Bench
 
     line = StatusLine(0.0)
-    # A loader makes batches of the sizes that are measured, whatever its own.
-    bench = Bench(
-        loader, batch_size=2, step=step, patience_seconds=timeout, tick=_importing(line, step)
-    )
+    bench = Bench(None, step=step, patience_seconds=timeout)
 
     def doing(what: str) -> None:
         bench.tick = lambda: line.show(f"gpuwatch: {what} ... (Ctrl-C ends it)")
-        bench.tick()
 
-    with _measuring(bench, line):
-        torch = bench.open()
-        bench.device = None if device == "cpu" else _gpu_index(device, torch)
+    with _measuring(bench, line, step):
+        loaded = bench.open()
+        on_cpu = device == "cpu"
+        if not on_cpu and loaded.gpu is None:
+            raise click.UsageError(
+                "gpuwatch tune memory measures on a CUDA device, and PyTorch sees none. With "
+                "--device cpu it measures the host's memory of the step on the CPU, which says "
+                "nothing about a GPU's."
+            )
         report = memory.MemoryReport(
             step=step,
-            loader=loader,
-            device="cpu" if bench.device is None else f"cuda:{bench.device}",
-            device_name="this host" if bench.device is None else torch.gpus[bench.device],
-            torch_version=torch.torch,
+            device=device,
+            device_name=(None if on_cpu else loaded.gpu) or "this host",
+            torch_version=loaded.torch,
             limit_bytes=limit,
-            precision=precision,
-            margin_share=margin / 100,
         )
-        measure = partial(bench.measure_memory, precision=precision, limit_bytes=limit)
+        measure = partial(bench.measure_memory, on_cpu=on_cpu, limit_bytes=limit)
         memory.run(report, measure, doing)
     if not report.points:
         return EXIT_INTERRUPTED
@@ -400,22 +345,3 @@ def memory_command(
         look = drawing(out, ascii_mode, width_without_terminal=MEMORY_WIDTH_WITHOUT_TERMINAL)
         print_text(memory_text(report, width=look.width, unicode=look.unicode), out)
     return EXIT_INTERRUPTED if report.interrupted else 0
-
-
-def _gpu_index(device: str | None, torch: Answer) -> int:
-    """Raises ``click.UsageError``."""
-    if not torch.gpus:
-        raise click.UsageError(
-            f"gpuwatch tune memory measures on a CUDA device, and there is none: {torch.no_cuda}. "
-            "With --device cpu it measures the host's memory of the step on the CPU, which says "
-            "nothing about a GPU's."
-        )
-    names = [f"cuda:{place}" for place, _gpu in enumerate(torch.gpus)]
-    named = "cuda:0" if device in (None, "cuda") else device
-    if named not in names:
-        pairs = zip(names, torch.gpus, strict=True)
-        known = ", ".join(f"{name} ({gpu})" for name, gpu in pairs)
-        raise click.UsageError(f"There is no such --device: PyTorch sees {known}.")
-    if device is None and len(names) > 1:
-        complain(f"{len(names)} GPUs found: measuring on cuda:0; --device chooses another.")
-    return names.index(named)

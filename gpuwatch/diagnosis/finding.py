@@ -260,14 +260,26 @@ class Pause:
     busiest_worker_percent: float | None = None
     other_workers_percent: float | None = None
     """As of ``JobFacts``, in the pause."""
-    workers_changed: bool = False
-    """Loader workers began or ended in it."""
+    restart_seconds: float = 0.0
+    """For so long of it a GPU idled since loader workers had begun that took the place of others,
+    up to its first work on what they made;"""
+    epoch_seconds: float = 0.0
+    """the others had begun so long before."""
     phase: str | None = None
     """Phase that the job reported: ``checkpoint``, ``validation`` or ``train``."""
     memory_freed_share: float | None = None
     """0 to 1: how much of the GPU memory held just before was given back in it."""
     compiled: bool = False
     """Compilers ran among the job's processes in it."""
+
+    @property
+    def is_restart(self) -> bool:
+        """Whether the GPU waited for new loader workers in it, and for hardly anything else."""
+        return self.restart_seconds > 0.5 * self.seconds
+
+    def overlaps(self, other: Pause) -> bool:
+        distance = self.at_unix_seconds - other.at_unix_seconds
+        return -self.seconds < distance < other.seconds
 
     @property
     def saved_bytes(self) -> float:

@@ -52,9 +52,13 @@ def _best(window: Window, rule: Rule, firing: Firing, advice: Sequence[Advice]) 
     best = max(known, key=lambda gain: gain.worth, default=None)
     if best is not None and best.worth >= WORTH_SAYING:
         return best
-    if rule.gives_back is None or len(known) == len(advice):
+    job = window.job
+    taken = 0.0 if job is None else loaders.taken_cores(window.host, job)
+    settled = len(known) == len(advice) and taken < loaders.TAKEN_CORES
+    if rule.gives_back is None or settled:
         return best
-    # Of another cure nobody knows how much it gives, only what is there to be had.
+    # Of another cure nobody knows how much it gives, nor of this one once others leave their
+    # cores; only what is there to be had.
     most = min(_always(window, rule, firing), key=lambda limit: limit.times)
     return Gain(factor=None, low=1.0, high=round(most.times, 2), limited_by=most.by)
 

@@ -96,7 +96,8 @@ class Subject:
             share /= self._time.sharers(key, self, now)
             since = now - window.watched_seconds
             since = max(since, self._counted.get((name, key), since))
-            self._lose(name, key, since, now, share, busy=busy)
+            for begin, end in _outside_restarts(window, since, now):
+                self._lose(name, key, begin, end, share, busy=busy)
             self._counted[name, key] = self._time.end_of(key)
 
     def _lose(
@@ -256,3 +257,14 @@ def _named(window: Window, summary: str) -> str:
 def _lower(summary: str) -> str:
     """Return a sentence as a clause; names like "GPU 0" keep their capitals."""
     return summary if summary[:3] == "GPU" else summary[:1].lower() + summary[1:]
+
+
+def _outside_restarts(window: Window, since: float, now: float) -> Iterator[tuple[float, float]]:
+    """Yield the parts of that time in which no GPU waited for new loader workers: those are lost to
+    nothing else, however early another cause was found."""
+    for pause in (*window.pauses, *window.ongoing):
+        begin = pause.at_unix_seconds - window.taken_at_unix_seconds + now
+        if pause.is_restart and begin + pause.seconds > since:
+            yield since, max(since, begin)
+            since = min(now, begin + pause.seconds)
+    yield since, now

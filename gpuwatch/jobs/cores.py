@@ -21,9 +21,6 @@ all tasks there (srun(1), output environment variables)."""
 ONLINE = Path("/sys/devices/system/cpu/online")
 NODES = Path("/sys/devices/system/node")
 """``nodeN/cpulist`` of each (Linux, Documentation/ABI/stable/sysfs-devices-node)."""
-SEARCH_EVERY = 30
-"""Reads after which a throttle meter looks again for the folder: limits are changed, and
-processes moved, while a job runs."""
 
 
 class JobCores(NamedTuple):
@@ -119,28 +116,27 @@ def slurm_cores(environment: Mapping[str, str]) -> int | None:
 class ThrottleMeter:
     """Share of the time in which a process was held back by the tightest CPU quota on its path.
 
-    One ``pread`` a reading. The share is of the quota's periods (usually 0.1 s) in which the
-    group wanted to run at all.
+    The share is of the quota's periods (usually 0.1 s) in which the group wanted to run at all.
     """
 
-    __slots__ = ("_before", "_file", "_folder", "_pid", "_proc", "_search_in")
-
     def __init__(self, pid: int, proc: Path = procfs.PROC) -> None:
-        self._pid = pid
-        self._proc = proc
+        self._pid, self._proc = pid, proc
         self._folder: Path | None = None
-        self._file: procfs.KernelFile | None = None
         self._before: cgroup.Periods | None = None
-        self._search_in = 0
+        self.search()
+
+    def search(self) -> None:
+        """Look for the quota again: limits are changed, and processes moved, while a job runs."""
+        tightest = cgroup.read_tightest_quota(self._pid, self._proc)
+        folder = None if tightest is None else tightest.path
+        if folder != self._folder:
+            self._folder, self._before = folder, None
 
     def read(self) -> float | None:
         """Return percent since the read before, 0-100: 0 also while the group did nothing. ``None``
         without a quota, at the first read, and where the file cannot be read."""
-        if self._search_in == 0:
-            self._search_in = SEARCH_EVERY
-            self._search()
-        self._search_in -= 1
-        now = self._periods()
+        text = procfs.read_if_possible(f"{self._folder}/cpu.stat") if self._folder else b""
+        now = cgroup.parse_periods(text)
         before, self._before = self._before, now
         if now is None or before is None:
             return None
@@ -149,27 +145,6 @@ class ThrottleMeter:
             # Counters of a group that was made again begin at zero.
             return 0.0 if periods == 0 else None
         return min(100.0, max(0.0, 100.0 * throttled / periods))
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._folder, self._file, self._before = None, None, None
-
-    def _search(self) -> None:
-        tightest = cgroup.read_tightest_quota(self._pid, self._proc)
-        folder = None if tightest is None else tightest.path
-        if folder != self._folder:
-            self.close()
-            self._folder = folder
-            self._file = None if folder is None else procfs.KernelFile(folder / "cpu.stat")
-
-    def _periods(self) -> cgroup.Periods | None:
-        try:
-            return None if self._file is None else cgroup.parse_periods(self._file.read())
-        except OSError:
-            # The group was removed; where the process is now is for the next search.
-            self.close()
-            return None
 
 
 PRESSURES = ("cpu", "io", "memory")
@@ -188,42 +163,17 @@ class PressureMeter:
     one for each job (cgroup v2)."""
 
     def __init__(self, pid: int, proc: Path = procfs.PROC) -> None:
-        self._pid, self._proc = pid, proc
-        self._files: dict[str, procfs.KernelFile | None] = {}
-        """``None``: there is none, and it is not asked for again."""
-        self._before: tuple[float, dict[str, int | None]] | None = None
+        self._folders = cgroup.read_folders(pid, proc)[:1]
+        self._before: tuple[float, list[int | None]] | None = None
 
     def read(self, now: float) -> JobPressure:
         """Return the shares since the read before; ``now``: monotonic seconds. ``None`` at the
         first read, and where the kernel or the cgroup has no such file."""
-        if not self._files:
-            own = cgroup.read_folders(self._pid, self._proc)[:1]
-            self._files = {
-                name: procfs.KernelFile(own[0] / f"{name}.pressure") if own else None
-                for name in PRESSURES
-            }
-        waited = {name: self._waited(name) for name in PRESSURES}
+        files = [f"{folder}/{name}.pressure" for folder in self._folders for name in PRESSURES]
+        waited = [parse_pressure(procfs.read_if_possible(file)).get("some") for file in files]
         before, self._before = self._before, (now, waited)
         if before is None:
             return JobPressure()
         at, old = before
-        return JobPressure(
-            *[pressure_percent(old[name], total, now - at) for name, total in waited.items()]
-        )
-
-    def close(self) -> None:
-        for file in self._files.values():
-            if file is not None:
-                file.close()
-        self._files, self._before = {}, None
-
-    def _waited(self, name: str) -> int | None:
-        file = self._files[name]
-        if file is None:
-            return None
-        try:
-            return parse_pressure(file.read()).get("some")
-        except OSError:
-            file.close()
-            self._files[name] = None
-            return None
+        pairs = zip(old, waited, strict=True)
+        return JobPressure(*[pressure_percent(then, total, now - at) for then, total in pairs])

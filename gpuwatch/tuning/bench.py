@@ -6,45 +6,29 @@ that goes silent is ended with all its workers, and the next measurement starts 
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from select import select
 from typing import Any
 
+from gpuwatch.core import units
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.run.trees import kill_all, tree_of
 from gpuwatch.tuning import failures
 from gpuwatch.tuning.failures import STACKS_SIGNAL, MeasureError
-from gpuwatch.tuning.records import (
-    Answer,
-    ClosedError,
-    Failure,
-    MemoryOrder,
-    MemoryPoint,
-    Order,
-    Request,
-    Start,
-    Visit,
-    receive,
-    send,
-)
+from gpuwatch.tuning.records import Failure, Loaded, MemoryPoint, Order, Visit
+from gpuwatch.tuning.target import UNDER_MAIN
 
 LOAD_SECONDS = 300.0
-LOOK_SECONDS = 10.0
-"""A target that is being imported for longer is mentioned."""
-STACK_SECONDS = 5.0
-"""At most, until a process that is stuck has written where it is: on a machine whose cores are
-all taken it is woken late."""
+STACK_SECONDS = 1.0
+"""At most, until a process that is stuck has written where it is."""
 OUTPUT_KEPT = 64 * 1024
 _TICK_SECONDS = 0.25
-_UNDER_MAIN = "under if __name__ == '__main__':"
 # This very gpuwatch and no other that is installed; of what lies beside it, nothing comes before
 # the user's own.
 _BOOT = (
@@ -54,37 +38,32 @@ _BOOT = (
 )
 
 
-@dataclass
 class Bench:
     """Measures a loader, a step or both. ``tick`` is called while it waits, a few times a second.
 
     ``patience_seconds``: how long a batch (or the steps at one batch size) may take before it
-    counts as hung. ``notice`` is given a sentence where the target takes long to import.
+    counts as hung.
     """
 
-    target: str | None
-    _: KW_ONLY
-    batch_size: int | None = None
-    step: str | None = None
-    device: int | None = None
-    patience_seconds: float = 60.0
-    load_seconds: float = LOAD_SECONDS
-    tick: Callable[[], None] = lambda: None
-    notice: Callable[[str], None] = lambda _sentence: None
-
-    def __post_init__(self) -> None:
-        self._shown = clean(self.target or self.step or "", 200)
+    def __init__(
+        self,
+        target: str | None,
+        *,
+        step: str | None = None,
+        batch_size: int | None = None,
+        patience_seconds: float = 60.0,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._target: dict[str, Any] = {"target": target, "step": step, "batch_size": batch_size}
+        self._patience = patience_seconds
         self._output = bytearray()
-        self.process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self.tick = tick
+        self.process: subprocess.Popen[bytes] | None = None
 
-    # --- start and end -----------------------------------------------------------------------
-
-    def open(self) -> Answer:
-        """Start a measuring process and import the target in it; return what it is. Raises
-        ``MeasureError``."""
+    def open(self) -> Loaded:
+        """Start a measuring process and import the target in it. Raises ``MeasureError``."""
         self.close()
-        self._output.clear()
         self._connection, its = Pipe()
         self.process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, str(its.fileno()), str(Path(__file__).parents[2])],
@@ -97,20 +76,15 @@ class Bench:
         its.close()
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
-        start = Start(
-            target=self.target, step=self.step, batch_size=self.batch_size, device=self.device
-        )
-        try:
-            send(self._connection, start)
-            answer = self._loaded()
-        except ClosedError:
-            sentence = self._ended_while_loading()
-        else:
-            if answer.failure is None:
-                return answer
-            sentence = answer.failure.sentence
-        self.close()
-        raise MeasureError(sentence, output=failures.output_lines(self.output()))
+        doing = f"The import of {clean(self._target['target'] or self._target['step'] or '', 200)}"
+        found = self._ask("load", doing, LOAD_SECONDS, **self._target)
+        if isinstance(found, Failure):
+            says = found.sentence
+            if found.code == "hang":
+                says += f" What trains belongs {UNDER_MAIN}."
+            raise MeasureError(says, output=found.output)
+        loaded: Loaded = found
+        return loaded
 
     def close(self) -> None:
         """End the measuring process and everything that it started."""
@@ -125,102 +99,58 @@ class Bench:
         self.process.stdout.close()
         self.process = self._connection = None
 
-    def _loaded(self) -> Answer:
-        """Raises ``ClosedError`` where the process ended by itself."""
-        assert self.process is not None
-        heard = self._hear(LOAD_SECONDS)
-        if heard is not None and heard.kind == "alive":
-            # PyTorch is there; from now on it is the user's own code.
-            heard = self._hear(min(LOOK_SECONDS, self.load_seconds))
-            if heard is None and self.load_seconds > LOOK_SECONDS:
-                line = self._stuck_at([self.process.pid])
-                self.notice(
-                    f"{self._shown} is still being imported{f', and is at {line}' if line else ''}."
-                    f" If it is training, press Ctrl-C and put what trains {_UNDER_MAIN}."
-                )
-                heard = self._hear(self.load_seconds - LOOK_SECONDS)
-        if heard is not None:
-            return heard
-        line = self._stuck_at([self.process.pid])
-        sentence = (
-            f"{self._shown} was not imported within {self.load_seconds:.0f} s"
-            f"{f': it is at {line}' if line else ''}. What trains belongs {_UNDER_MAIN}."
-        )
-        return Answer(kind="failed", failure=Failure(code="hang", sentence=sentence))
-
-    def _ended_while_loading(self) -> str:
-        assert self.process is not None
-        code = self.process.wait()
-        how = "ended by itself (os._exit)"
-        if code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-        at = failures.at(failures.crashed_at(self.output()))
-        return f"The process that imported {self._shown} {how}{at}."
-
-    # --- measuring ---------------------------------------------------------------------------
-
     def visit(self, order: Order) -> Visit | Failure:
         """Measure one setting. Raises ``MeasureError`` where the target can no longer be
         imported."""
-        answer = self._ask(Request(visit=order), "A batch")
-        if answer.failure is not None:
-            return answer.failure
-        assert answer.visit is not None
-        return answer.visit
+        if self.process is None:
+            self.open()
+        found: Visit | Failure = self._ask("visit", "A batch", self._patience, order=order)
+        return found
 
     def measure_memory(
-        self, batch_size: int, precision: str | None = None, *, limit_bytes: int | None = None
+        self, batch_size: int, *, on_cpu: bool, limit_bytes: int | None = None
     ) -> MemoryPoint:
         """Run steps at one batch size in a process of its own. Raises ``MeasureError``, with the
         code ``no_memory`` where memory ran out."""
-        on_cpu = self.device is None
         self.open()
-        order = MemoryOrder(
-            batch_size=batch_size, precision=precision, on_cpu=on_cpu, limit_bytes=limit_bytes
-        )
-        answer = self._ask(Request(memory=order), "The steps")
+        request = {"batch_size": batch_size, "on_cpu": on_cpu, "limit_bytes": limit_bytes}
+        found = self._ask("memory", "The steps", self._patience, **request)
         self.close()
-        failure = answer.failure
-        if failure is not None:
+        if isinstance(found, Failure):
             # The kernel ends a step where memory runs out faster than an exception can be raised;
             # on a GPU it is the host's memory that ran out.
-            ended = on_cpu and failure.code == "killed" and "SIGKILL" in failure.sentence
-            raise MeasureError(failure.sentence, "no_memory" if ended else failure.code)
-        assert answer.point is not None
-        return answer.point
+            ended = on_cpu and found.code == "killed" and "SIGKILL" in found.sentence
+            raise MeasureError(found.sentence, "no_memory" if ended else found.code)
+        point: MemoryPoint = found
+        return point
 
-    def _ask(self, request: Request, doing: str) -> Answer:
-        if self.process is None:
-            self.open()
+    # What is asked and what comes back
+
+    def _ask(self, method: str, doing: str, patience: float, **arguments: object) -> Any:
+        """Return what a method of ``child.Measuring`` does, or a ``Failure``: the process is ended
+        then, so that whatever it left behind, the next setting begins without."""
         assert self.process is not None
         assert self._connection is not None
         self._output.clear()
         try:
-            send(self._connection, request)
-            heard = self._hear(self.patience_seconds)
-            while heard is not None and heard.kind == "alive":
-                heard = self._hear(self.patience_seconds)
-        except ClosedError:
+            self._connection.send((method, arguments))
+            found = self._hear(patience)
+            while found == (None,):
+                found = self._hear(patience)
+        except (OSError, EOFError):
             status = self.process.wait()
-            self.close()
+            self._drain()
             failure = failures.from_exit_code(status, self.output())
         else:
-            if heard is None:
-                workers = sorted(tree_of(self.process.pid).keys() - {self.process.pid})
-                line = self._stuck_at([*workers, self.process.pid])
-                failure = failures.hung(doing, self.patience_seconds, line)
-            elif heard.failure is None:
-                return heard
-            else:
-                failure = heard.failure
-            # Whatever it left behind, the next setting begins without.
-            self.close()
-        return Answer(kind="failed", failure=failures.completed(failure, self.output()))
+            if found is not None and not isinstance(found[0], Failure):
+                return found[0]
+            failure = self._hung(doing, patience) if found is None else found[0]
+        self.close()
+        return failures.completed(failure, self.output())
 
-    # --- what comes back ---------------------------------------------------------------------
-
-    def _hear(self, patience: float) -> Answer | None:
-        """Return the next message; ``None``: none came in time. Raises ``ClosedError``."""
+    def _hear(self, patience: float) -> tuple[Any] | None:
+        """Return the next message; ``None``: none came in time. Raises ``OSError`` or ``EOFError``
+        where the process has ended."""
         assert self.process is not None
         assert self._connection is not None
         deadline = time.monotonic() + patience
@@ -232,9 +162,9 @@ class Bench:
             if self.process.stdout in ready and not self._drain():
                 watched = [self._connection]
             if self._connection in ready:
-                return receive(self._connection, Answer)
+                return (self._connection.recv(),)
             if ended:
-                raise ClosedError
+                raise EOFError
             if time.monotonic() >= deadline:
                 return None
 
@@ -258,31 +188,27 @@ class Bench:
         self._drain()
         return self._output.decode("utf-8", "replace")
 
-    def _stuck_at(self, pids: Sequence[int]) -> str | None:
-        """Return the user's own line that one of the processes is at, as faulthandler prints it:
-        one after the other, since two that write at a time write into each other's lines."""
-        before, line = self.output(), None
-        for pid in pids:
-            if line is not None or not _catches(pid, STACKS_SIGNAL):
-                continue
-            begun, seen = self.output(), None
+    def _hung(self, doing: str, seconds: float) -> Failure:
+        line = self._stuck_at()
+        said = f"{doing} took longer than {units.age(seconds)}"
+        said += f"; it was at {line}." if line else "."
+        return Failure(code="hang", sentence=said, line=line)
+
+    def _stuck_at(self) -> str | None:
+        """Return the user's own line that a worker, or the process itself, is at, as faulthandler
+        prints it: one after the other, since two that write at a time write into each other's
+        lines."""
+        assert self.process is not None
+        before, line, own = self.output(), None, self.process.pid
+        for pid in [*sorted(tree_of(own).keys() - {own}), own]:
+            begun, deadline = len(self.output()), time.monotonic() + STACK_SECONDS
             with contextlib.suppress(OSError):
                 os.kill(pid, STACKS_SIGNAL)
-            deadline = time.monotonic() + STACK_SECONDS
-            # Until something has come, and nothing more does.
-            while time.monotonic() < deadline and (seen in (None, begun) or seen != self.output()):
-                seen = self.output()
+            while line is None and time.monotonic() < deadline:
                 time.sleep(0.05)
-            line = failures.line_in(self.output().removeprefix(begun))
+                line = failures.line_in(self.output()[begun:])
+            if line is not None:
+                break
         # The stacks are no words of the user's own.
         self._output[:] = before.encode()
         return line
-
-
-def _catches(pid: int, number: int) -> bool:
-    """Return whether a process handles a signal and is not ended by it (proc(5): SigCgt)."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        text = Path(f"/proc/{pid}/status").read_text()
-        mask = int(text.split("SigCgt:")[1].split()[0], 16)
-        return bool(mask >> (number - 1) & 1)
-    return False

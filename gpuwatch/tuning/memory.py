@@ -15,6 +15,8 @@ GROWN_SHARE = 0.1
 """Memory has grown with the batch once it is this much above that of the size before."""
 LEAP = 4
 """Times the size before, while the batch still weighs nothing."""
+MARGIN_SHARE = 0.1
+"""Share of the device's memory that is to stay free."""
 BACK_SHARE = 0.9
 """Times a size that ran out of memory: the next one tried."""
 STEPS_MOST = 10
@@ -43,13 +45,10 @@ class MemoryReport(Struct, kw_only=True):
     """
 
     step: str
-    loader: str | None
     device: str
     device_name: str
     torch_version: str
     limit_bytes: int | None
-    precision: str | None
-    margin_share: float
     points: list[MemoryPoint] = []
     ran_out_at: int | None = None
     stopped: str | None = None
@@ -84,7 +83,7 @@ class MemoryReport(Struct, kw_only=True):
         if line is None or line.per_sample_bytes <= 0:
             return None
         last = self.points[-1]
-        room = last.available_bytes - self.margin_share * last.total_bytes
+        room = last.available_bytes - MARGIN_SHARE * last.total_bytes
         size = (room - line.fixed_bytes) / line.per_sample_bytes
         return max(0, min(int(size + 1e-6), BATCH_MAX))
 
@@ -92,7 +91,7 @@ class MemoryReport(Struct, kw_only=True):
     def fits(self) -> int:
         """The largest size that a step has shown to fit; 0: none. The margin is there for changes
         from step to step, so a single step may use up to half of it."""
-        kept = self.margin_share / 2
+        kept = MARGIN_SHARE / 2
         fitting = [
             one.batch_size
             for one in self.points

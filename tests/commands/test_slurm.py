@@ -145,9 +145,9 @@ class Site:
         runs = instead or [*before, f'exec {shlex.quote(self.python)} -m gpuwatch "$@"']
         self.script(self.folder / name / "gpuwatch", *runs)
         kept = f"{self.folder}/mailed"
-        self.script(
-            self.folder / name / "mail", f'(echo "$@"; cat) > {kept}$$; mv {kept}$$ {kept}-$3'
-        )
+        # That a job began can be mailed after that it ended, on a busy machine.
+        keeps = f'(echo "$@"; cat) > {kept}$$; case $2 in *Ended*) mv {kept}$$ {kept}-$3;; esac'
+        self.script(self.folder / name / "mail", keeps)
         return f"{self.folder / name}:{PATH}"
 
     def place(self, path: str, shared: Path) -> None:

@@ -122,6 +122,14 @@ def test_a_fast_network_allows_no_estimate() -> None:
     assert estimate(rate, "loader_io_bound", "2", "4") is None
 
 
+def test_cores_that_others_take_now_may_come_free() -> None:
+    """What a core more would give is then not known, and no reason to say nothing."""
+    taken = replace(NONE, host=replace(NONE.host, cpu_percent=100.0))
+    gain = workers_to("loader_in_main_process", taken, 0.9, 0, 2)
+    assert gain.factor is None
+    assert gain.high == pytest.approx(10.0)
+
+
 @pytest.mark.parametrize(
     "window",
     [
@@ -133,6 +141,43 @@ def test_a_fast_network_allows_no_estimate() -> None:
 def test_without_readings_there_is_no_estimate(window: Window) -> None:
     """Without the workers' CPU no number of them is worth anything that is known."""
     assert estimate(window, "loader_cpu_bound", "1", "2") is None
+
+
+FROM_DISK = small(
+    2, 0.3, 20.0, workers=None, ranks=(w.rank(loader_workers=0, disk_wait_percent=75.0),)
+)
+UNREAD = small(2, 1.0, workers=None, ranks=())
+
+
+@pytest.mark.parametrize(
+    ("rule", "window", "setting", "change"),
+    [
+        ("loader_in_main_process", FROM_DISK, "num_workers", ("0", "4")),
+        (
+            "loader_in_main_process",
+            replace(UNREAD, job=w.job(main_thread_percent=None, workers=None)),
+            "num_workers",
+            ("0", "4"),
+        ),
+        ("cpu_quota", replace(UNREAD, job=w.job(cpu_cores=None)), "cpu quota", ("1", "4")),
+    ],
+)
+def test_what_is_not_known_of_its_cpu_allows_no_estimate(
+    rule: str, window: Window, setting: str, change: tuple[str, str]
+) -> None:
+    """A main process that waits for a disk, or of which nothing was read."""
+    advice = turned(rule, window, 0.6, setting, *change).advice
+    assert advice is not None
+    assert advice[0].gain is None
+
+
+def test_where_cores_are_not_known_the_number_of_workers_limits() -> None:
+    """The most that more workers can give is then all that is said."""
+    unread = small(2, 1.0, workers=busy_workers(1))
+    unread = replace(
+        unread, job=w.job(workers=busy_workers(1), cpu_cores=None, main_thread_percent=5.0)
+    )
+    assert workers_to("loader_cpu_bound", unread, 0.8, 1, 2).limited_by == "2 workers"
 
 
 def test_words_for_a_number_allow_no_estimate() -> None:

@@ -29,7 +29,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +50,6 @@ from gpuwatch.practice import CAUSES, Job, Settings, save
 from gpuwatch.recording.file import open_any
 from tests.evaluation.experiments import ROOT, machine
 
-SECONDS = 40
 WARM_SECONDS = 6.0
 NICE = -15
 BATCH = 8
@@ -66,10 +67,17 @@ class Knob:
     setting: str
     values: tuple[Any, ...]
     job: Mapping[str, Any] = field(default_factory=dict)
+    seconds: int = 40
+    """Longer where it does not go on evenly."""
 
 
 def _workers(*values: int, **job: Any) -> Knob:
     return Knob(setting="workers", values=values, job=job)
+
+
+def _epochs(**job: Any) -> Knob:
+    job = {"loads": "pictures", "repeat": 1, "step_ms": 40.0, **job}
+    return Knob(setting="persistent", values=(False, True), job=job, seconds=100)
 
 
 KINDS: Mapping[str, Knob] = {
@@ -95,7 +103,38 @@ KINDS: Mapping[str, Knob] = {
     ),
     "logging": Knob(
         setting="logs", values=("in the loop", "in a thread"),
-        job={"loads": "little", "step_ms": 60.0},
+        job={"loads": "little", "step_ms": 60.0, "log_ms": 100},
+    ),
+    "logging slowly": Knob(
+        setting="logs", values=("in the loop", "in a thread"),
+        job={"loads": "little", "step_ms": 200.0, "log_ms": 250},
+    ),
+    "epochs, spawned workers": _epochs(method="spawn", workers=2, epoch_steps=250),
+    "epochs, four spawned workers": _epochs(method="spawn", workers=4, epoch_steps=400),
+    "epochs, spawned workers that are slow": _epochs(
+        method="spawn", workers=2, epoch_steps=60, loads="pictures", repeat=3
+    ),
+    "epochs, forked workers that open files": _epochs(
+        method="fork", workers=2, epoch_steps=250, opens_seconds=2.0
+    ),
+    "epochs, forked workers": _epochs(method="fork", workers=2, epoch_steps=250),
+    "held out: sound": _workers(0, 1, 2, loads="sound", repeat=24, step_ms=30.0),
+    "held out: records": _workers(0, 1, 3, loads="records", repeat=250, step_ms=60.0),
+    "held out: fetched and decoded": _workers(1, 2, 3, 6, loads="fetched", repeat=1, step_ms=30.0),
+    "held out: arrays": _workers(0, 1, 2, loads="arrays", repeat=4, step_ms=50.0),
+    "held out: sound, CPU quota": Knob(
+        setting="quota", values=(0.6, 1.0, 1.6), job={"loads": "sound", "repeat": 16, "workers": 3}
+    ),
+    "held out: logging over a slow line": Knob(
+        setting="logs", values=("in the loop", "in a thread"),
+        job={"loads": "little", "step_ms": 120.0, "log_ms": 60},
+    ),
+    "held out: a smaller save": Knob(
+        setting="saves", values=("in the loop", "in a thread"),
+        job={"loads": "little", "save_mib": 250, "save_seconds": 4.0},
+    ),
+    "held out: epochs of sound": _epochs(
+        method="spawn", workers=3, epoch_steps=300, loads="sound", repeat=8
     ),
     **{
         f"practice: {name}": Knob(setting="fixed", values=(False, True), job={"practice": name})
@@ -173,6 +212,29 @@ class Loads(Dataset[Any]):
             image = torch.nn.functional.avg_pool2d(image, 3, 1)[..., :224, :224]
         return image.flatten()[:4096].clone()
 
+    def _sound(self, index: int) -> torch.Tensor:
+        for _ in range(self._repeat):
+            wave = torch.sin(torch.arange(48_000) * (0.01 + 1e-5 * (index % 100)))
+            spectrum = torch.stft(wave, 1024, 256, return_complex=True, window=torch.ones(1024))
+        return spectrum.abs().log1p().flatten()[: 1 << 14].clone()
+
+    def _records(self, index: int) -> torch.Tensor:
+        line = json.dumps({"id": index, "features": [index * one % 97 for one in range(400)]})
+        for _ in range(self._repeat):
+            features = json.loads(line)["features"]
+        return torch.tensor(features, dtype=torch.float32)
+
+    def _fetched(self, index: int) -> torch.Tensor:
+        time.sleep(0.015)
+        return self._pictures(index)
+
+    def _arrays(self, index: int) -> torch.Tensor:
+        volume = torch.rand(32, 96, 96)
+        for _ in range(self._repeat):
+            volume = (volume - volume.mean()) / volume.std()
+            volume = torch.roll(volume, index % 32, 0).flip(1).permute(0, 2, 1).contiguous()
+        return volume[:16].clone()
+
     def _little(self, _index: int) -> torch.Tensor:
         return torch.rand(1 << 10)
 
@@ -183,18 +245,22 @@ def train(job: Mapping[str, Any]) -> None:
 
     torch.set_num_threads(1)
     if "practice" in job:
-        settings = CAUSES[job["practice"]].settings(fixed=job["fixed"], cores=2.0)
+        settings = CAUSES[job["practice"]].settings(fixed=job["fixed"])
         made: Any = VirtualDevice()
         Job(settings, made, reports=False).train()
     if job.get("quota"):
         (QUOTA_FOLDER / "cgroup.procs").write_text("0")
-    workers, threads = job.get("workers", 2), job.get("threads", 1)
+    workers = job.get("workers", 2)
     device = VirtualDevice()
     device.prepare(Settings(workers=workers, pin_memory=True))
     samples = Loads(job["loads"], job.get("repeat", 1), job["port"])
+    begin = partial(_begin, job.get("threads", 1), job.get("opens_seconds", 0.0))
     loader = DataLoader(
-        samples, BATCH, num_workers=workers, worker_init_fn=lambda _: torch.set_num_threads(threads)
-    )
+        samples, BATCH, num_workers=workers, worker_init_fn=begin,
+        sampler=range(BATCH * job["epoch_steps"]) if "epoch_steps" in job else None,
+        persistent_workers=job.get("persistent", False),
+        multiprocessing_context=job.get("method") if workers else None,
+    )  # fmt: skip
     python_seconds = job.get("python_ms", 2.0) / 1000
     beside: threading.Thread | None = None
     said = saved = time.monotonic()
@@ -207,7 +273,8 @@ def train(job: Mapping[str, Any]) -> None:
             beside = threading.Thread(target=what, args=arguments, daemon=True)
             beside.start()
 
-    for step, batch in enumerate(loader, 1):
+    epochs = chain.from_iterable(repeat(loader))
+    for step, batch in enumerate(epochs, 1):
         until = time.thread_time() + python_seconds
         while time.thread_time() < until:
             pass
@@ -217,18 +284,27 @@ def train(job: Mapping[str, Any]) -> None:
         device.end_step()
         now = time.monotonic()
         if "logs" in job:
-            work_in(job["logs"], _log, job["port"])
-        if "saves" in job and now - saved >= 5.0:
+            work_in(job["logs"], _log, job["port"], job["log_ms"])
+        if "saves" in job and now - saved >= job.get("save_seconds", 5.0):
             device.synchronize()
-            work_in(job["saves"], save, device.state(), 400)
+            work_in(job["saves"], save, device.state(), job.get("save_mib", 400))
             saved = time.monotonic()
         if now - said >= 1.0:
             print(f"step {step}", flush=True)
             said = now
 
 
-def _log(port: int) -> None:
-    urllib.request.urlopen(f"http://127.0.0.1:{port}/100", data=b"loss 0.5", timeout=10).read()
+def _begin(threads: int, opens_seconds: float, _worker: int) -> None:
+    """Begin a worker, which may read an index or open many files first."""
+    torch.set_num_threads(threads)
+    until = time.thread_time() + opens_seconds
+    while time.thread_time() < until:
+        pass
+
+
+def _log(port: int, milliseconds: int) -> None:
+    url = f"http://127.0.0.1:{port}/{milliseconds}"
+    urllib.request.urlopen(url, data=b"loss 0.5", timeout=10).read()
 
 
 class _Server(BaseHTTPRequestHandler):
@@ -277,7 +353,7 @@ def measure(folder: Path, kind: str) -> Iterator[Measured]:
             job = {**knob.job, knob.setting: value, "port": server.server_address[1]}
             name = re.sub(r"\W+", "_", f"{kind} {value}")
             file = folder / f"{name}.jsonl.zst"
-            rate = _run(job, file)
+            rate = _run(job, file, knob.seconds)
             load = round(os.getloadavg()[0], 1)
             yield Measured(
                 kind=kind, value=value, steps_per_second=round(rate, 3), file=file.name,
@@ -303,7 +379,7 @@ def _quota(cores: float | None) -> Iterator[None]:
             time.sleep(0.1)
 
 
-def _run(job: Mapping[str, Any], file: Path) -> float:
+def _run(job: Mapping[str, Any], file: Path, seconds: int) -> float:
     """Record the job; return its steps per second meanwhile."""
     file.unlink(missing_ok=True)
     with (
@@ -332,7 +408,7 @@ def _run(job: Mapping[str, Any], file: Path) -> float:
                 time.sleep(0.2)
             time.sleep(WARM_SECONDS)
             began = len(steps)
-            words = f"record --pid {process.pid} --for {SECONDS}s -o {file}"
+            words = f"record --pid {process.pid} --for {seconds}s -o {file}"
             recorder = subprocess.Popen(
                 [sys.executable, "-m", "gpuwatch", *words.split()], cwd=ROOT, env=environment,
                 stdout=subprocess.DEVNULL, start_new_session=True
@@ -399,7 +475,7 @@ def compare(folder: Path) -> Iterator[Compared]:
 
 
 def _predicted(knob: Knob, one: Measured, other: Measured, seen: Seen) -> Gain | None:
-    names = {"workers": "num_workers", "quota": "cpu quota"}
+    names = {"workers": "num_workers", "quota": "cpu quota", "persistent": "persistent_workers"}
     if knob.setting in names:
         return seen.gain_of(names[knob.setting], str(one.value), str(other.value))
     return seen.gain if other.value == knob.values[-1] else None
@@ -413,20 +489,25 @@ class Seen:
         for snapshot in snapshots:
             engine.push(snapshot)
             observer.push(snapshot)
-        (self._window,) = [one for one in observer.windows() if one.job is not None]
-        findings = engine.diagnosis.findings
+            # When its steady work begins is seen as it goes on.
+            windows = observer.windows()
+        (self._window,) = [one for one in windows if one.job is not None]
+        self._findings = findings = engine.diagnosis.findings
         self.rule = find(findings[0].rule) if findings else None
         self.gain = findings[0].gain if findings else None
 
     def gain_of(self, setting: str, present: str, wanted: str) -> Gain | None:
         """Return the gain of just this change, whatever was advised; ``None``: nothing is found, or
         no gain is known."""
-        verdict = self.rule.check(self._window) if self.rule else None
-        if self.rule is None or not isinstance(verdict, Firing):
+        advising = [
+            one for one in self._findings if any(it.setting == setting for it in one.advice)
+        ]
+        rule = find(advising[0].rule) if advising else self.rule
+        verdict = rule.check(self._window) if rule else None
+        if rule is None or not isinstance(verdict, Firing):
             return None
         change = Advice("Try it.", setting=setting, present=present, wanted=wanted)
-        alone = replace(verdict, advice=(change,))
-        return with_gains(self._window, self.rule, alone).gain
+        return with_gains(self._window, rule, replace(verdict, advice=(change,))).gain
 
 
 def _alone(snapshot: Snapshot) -> Snapshot:

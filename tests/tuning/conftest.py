@@ -7,7 +7,6 @@ import pytest
 
 from gpuwatch.tuning import bench
 from gpuwatch.tuning.bench import Bench
-from gpuwatch.tuning.records import Answer
 from tests.support.warm_torch import WarmTorch
 
 
@@ -34,7 +33,7 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> Silence:
     plain = Bench._hear
 
     def once(condition: Callable[[], bool], least: float = 0.0) -> None:
-        def hear(its: Bench, patience: float) -> Answer | None:
+        def hear(its: Bench, patience: float) -> tuple[object] | None:
             if patience < least:
                 return plain(its, patience)
             while True:

@@ -37,8 +37,8 @@ class Naps(Dataset):
         return torch.full((4,), index)
 
 
-def limited(num_workers: int = 0, batch_size: int = 2) -> DataLoader:
-    return DataLoader(Naps(), batch_size=batch_size, num_workers=num_workers)
+def limited() -> DataLoader:
+    return DataLoader(Naps(), batch_size=2)
 
 
 def number_of(index: int) -> torch.Tensor:
@@ -135,12 +135,6 @@ def nap(index: int) -> int:
     return index
 
 
-@loader(batch_size=8)
-def large(_index: int) -> torch.Tensor:
-    """Batches of some megabytes each."""
-    return torch.zeros(1_000_000)
-
-
 @loader()
 def orphans(index: int) -> torch.Tensor:
     """Starts a process in a session of its own, and says which."""
@@ -169,10 +163,8 @@ patient = loader(batch_size=8, num_workers=1, timeout=30, multiprocessing_contex
 crashes = loader()(crash)
 unpicklable = loader(num_workers=1, multiprocessing_context="spawn")(lambda index: index)
 empty = DataLoader([], batch_size=4)
-dropped = DataLoader(Numbers(3), batch_size=4, drop_last=True)
 short = DataLoader(Naps(0.005, 64, 24), batch_size=4)
 held_up = loader(collate_fn=HeldUp)(nap)
-napping = loader()(nap)
 held_up_stream = DataLoader(SharedStream(), batch_size=4, collate_fn=HeldUp)
 stream = DataLoader(Stream(1000), batch_size=10)
 own_batches = DataLoader(
@@ -185,15 +177,9 @@ generator = (number for number in range(3))
 model = torch.nn.Linear(2, 2)
 
 
-def opinionated(
-    num_workers: int = 3, batch_size: int = 16, prefetch_factor: int | None = 4
-) -> DataLoader:
+def opinionated() -> DataLoader:
     return DataLoader(
-        Numbers(),
-        batch_size=batch_size,
-        num_workers=num_workers,
-        prefetch_factor=prefetch_factor,
-        persistent_workers=num_workers > 0,
+        Numbers(), batch_size=16, num_workers=3, prefetch_factor=4, persistent_workers=True
     )
 
 
@@ -211,10 +197,6 @@ def fails() -> DataLoader:
 
 def step(batch: torch.Tensor) -> None:
     time.sleep(0.01)
-
-
-def slow_step(batch: list[int]) -> None:
-    time.sleep(2 * HELD_COST)
 
 
 def bad_step(batch: torch.Tensor) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.core.text import SentenceError
 from gpuwatch.outputs.tuning import tune_text
-from gpuwatch.tuning.records import Description, Failure, Order, Setting, Visit
+from gpuwatch.tuning.records import Failure, Loaded, Order, Setting, Visit
 from gpuwatch.tuning.search import ROUNDS, Result, Search, as_json
 
 Curve = Callable[[Setting], float]
@@ -26,7 +26,6 @@ class Machine:
         self.visited: list[Setting] = []
         self.interrupt_at: int | None = None
         self.fails: Callable[[Setting], Failure | None] = lambda _setting: None
-        self.from_disk: Callable[[int], bool] = lambda _number: False
         self.cores = 1.0
 
     def visit(self, order: Order) -> Visit | Failure:
@@ -37,24 +36,18 @@ class Machine:
         failure = self.fails(order.setting)
         if failure is not None:
             return failure
-        cold = self.from_disk(len(self.visited))
         rate = self.curve(order.setting) * self.random.lognormvariate(0, self.noise)
         return Visit(
-            samples=round(rate * 1000 / (4 if cold else 1)),
-            batches=100,
+            samples=round(rate * 1000),
             seconds=1000.0,
             first_batch_seconds=0.1,
             cores_used=self.cores,
-            from_disk=cold,
         )
 
 
-def described(**changes: Any) -> Description:
-    plain: dict[str, Any] = {
-        "base": Setting(batch_size=8), "fixed": None, "samples": 1000, "start_method": "fork",
-        "cuda": False, "torch": "2.13",
-    }  # fmt: skip
-    return Description(**{**plain, **changes})
+def described(**changes: Any) -> Loaded:
+    plain: dict[str, Any] = {"base": Setting(batch_size=8), "samples": 1000, "torch": "2.13"}
+    return Loaded(**{**plain, **changes})
 
 
 def searched(
@@ -62,7 +55,7 @@ def searched(
     *,
     cores: float = 8.0,
     budget: float = 120.0,
-    description: Description | None = None,
+    description: Loaded | None = None,
     **asked: tuple[Any, ...],
 ) -> Result:
     description = description or described()
@@ -123,24 +116,13 @@ def test_settings_are_visited_in_turns_and_hopeless_ones_once() -> None:
         1: 1, 7: ROUNDS, 8: ROUNDS}  # fmt: skip
 
 
-def test_a_first_pass_from_the_disk_does_not_count() -> None:
-    """The first visits read from the disk: those after, which do not, say how fast it is."""
-    machine = Machine(peak(4), 0.0)
-    machine.from_disk = lambda number: number <= 2
-    result = searched(machine, num_workers=(3, 4), prefetch_factor=(2,))
-    assert result.recommended.num_workers == 4
-    assert result.chosen.rate == pytest.approx(400)
-    machine.from_disk = lambda _number: True
-    assert any("from the disk" in one for one in searched(machine, num_workers=(3, 4)).notes)
-
-
 def test_one_knob_at_a_time_after_the_workers() -> None:
     """A prefetch factor that gives a fifth is taken, pinning that gives nothing is not."""
 
     def curve(setting: Setting) -> float:
         return peak(4)(setting) * (1.2 if (setting.prefetch_factor or 0) >= 4 else 1)
 
-    result = searched(Machine(curve), description=described(cuda=True))
+    result = searched(Machine(curve), description=described(gpu="H100"))
     assert result.recommended == Setting(num_workers=4, prefetch_factor=4, batch_size=8)
     assert list(result.comparisons) == ["num_workers", "prefetch_factor", "pin_memory"]
 

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.commands import cli
-from gpuwatch.commands.tune import bar
 from gpuwatch.jobs.identity.roles import WORKER_NAME
 from gpuwatch.jobs.run.trees import tree_of
-from gpuwatch.tuning.records import Setting
 from tests.support.children import children_of, ran, wait_until
 from tests.support.installed import needs
 
@@ -67,18 +65,6 @@ def test_failures_are_shown_and_nothing_is_recommended(run: Run) -> None:
 
 
 @needs("torch")
-def test_working_settings_are_recommended_beside_failing_ones(run: Run) -> None:
-    """Workers are killed, the main process is not: num_workers=0 is recommended."""
-    done = run(f"{LOADERS}:killed", "--num-workers", "0,1", "--budget", "60s", "--json")
-    result = json.loads(done.stdout)
-    assert done.returncode == 0
-    assert result["recommended"]["num_workers"] == 0
-    codes = {row["num_workers"]: row["failure"] for row in result["settings"]}
-    assert codes[1]["code"] == "worker_killed"
-    assert result["unmeasured"] == []
-
-
-@needs("torch")
 def test_interrupt_prints_what_is_measured() -> None:
     """Ctrl-C ends it with the result so far, exit code 130, and nothing left."""
     child = subprocess.Popen(
@@ -103,7 +89,7 @@ def test_interrupt_prints_what_is_measured() -> None:
     assert result["interrupted"]
     assert any(row["visits"] for row in result["settings"])
     assert result["recommended"] is not None
-    assert not any(tree_of(one) for one in measuring)
+    wait_until(lambda: not any(tree_of(one) for one in measuring))
 
 
 @pytest.mark.parametrize(
@@ -111,10 +97,9 @@ def test_interrupt_prints_what_is_measured() -> None:
     [
         ((), "Say what to measure"),
         (("train.py",), "file.py:name"),
-        (("missing.py:loader",), "There is no file missing.py"),
+        (("missing.py:loader",), "missing.py cannot be read"),
         (("a.b:c", "--num-workers", "two"), "whole numbers with commas"),
         (("a.b:c", "--num-workers", "1,9999"), "between 0 and 512"),
-        (("a.b:c", "--pin-memory", "maybe"), "yes, no or no,yes"),
         (("a.b:c", "--budget", "soon"), "60s, 2m or 1h"),
     ],
 )
@@ -135,14 +120,3 @@ def test_help_needs_no_torch() -> None:
     done = ran("-c", code, cwd=ROOT)
     assert done.returncode == 0, done
     assert "TARGET" in done.stdout
-
-
-def test_bar_shows_the_time_that_is_left() -> None:
-    """Half of the budget used, then two seconds more: what is left goes on sinking."""
-    setting = Setting(num_workers=4, prefetch_factor=2)
-    shown = bar("num_workers", setting, 0.5, 1234.5, 20.0, 0.0)
-    assert shown == "gpuwatch: [#####.....] at most 10s left, num_workers=4, best 1,234/s"
-    assert "at most 8s left" in bar("num_workers", setting, 0.5, 0.0, 20.0, 2.0)
-    over = bar("prefetch_factor", setting, 0.5, 1.0, 20.0, 99.0)
-    assert "[##########] ending, prefetch_factor=2" in over
-    assert "pin_memory=no" in bar("pin_memory", setting, 0.5, 1.0, 120.0, 0.0)

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
+from typing import NamedTuple
 
 from gpuwatch.core.bounds import lowest, mean, total
 from gpuwatch.core.model import Job, JobMember, JobRank, ProcessKey, TrainingLoop
@@ -21,7 +22,7 @@ from gpuwatch.diagnosis.facts.window import (
     RankFacts,
     WorkerFacts,
 )
-from gpuwatch.diagnosis.signals.stretches import Recovery
+from gpuwatch.diagnosis.signals.stretches import BRIEF_SECONDS, Recovery
 from gpuwatch.diagnosis.signals.trend import Trend
 
 # --- loader workers, ranks and the phases that they report ------------------------------------
@@ -49,6 +50,17 @@ RESTS_PERCENT = 1.0
 wakes every few seconds to see whether its training process still lives."""
 RESTS_SWITCHES_PER_SECOND = 5.0
 """A few with each of those wakes, and switches are counted over two seconds."""
+
+RESTARTS_KEPT = 128
+"""In 15 minutes, one each seven seconds."""
+START_ERROR_SECONDS = 1.0
+"""Start times of processes are up to so much early: the kernel tells when it began in seconds."""
+QUEUED_SECONDS = 5.0
+"""A GPU that has not waited so long after they were seen has no need to."""
+LOST_SECONDS = 120.0
+"""For longer it waits for something else."""
+WORKS_PERCENT = 3.0
+"""A GPU that does less shows nothing: a copy, a display, a monitor."""
 
 _read = attrgetter(
     "whole_cpu_percent",
@@ -140,8 +152,6 @@ class Workers:
         self.busiest: float | None = None
         self.others: float | None = None
         """How much of their time they were occupied at the last look."""
-        self.changed = False
-        """Others were there than at the look before."""
         self.resting = 0
         """How many more there are, of a loader that feeds nothing."""
         self._feeding = Feeding() if loads else None
@@ -169,7 +179,8 @@ class Workers:
         used = mean(cpu)
         waits = float("D" in [member.state for member in members])
         worked_out = {
-            "count": float(len(members)),
+            # Between two epochs there may be none for a while.
+            "count": float(len(members)) or None,
             "cpu_percent": used,
             "run_queue_wait_percent": mean(queue),
             "disk_wait_percent": mean(disk),
@@ -193,7 +204,6 @@ class Workers:
         held = [member.memory_proportional_bytes for member in members]
         memory = [value for value in held if value is not None]
         pids = tuple([member.pid for member in members])
-        self.changed = self._pids not in (pids, ())
         if pids != self._pids:
             # Others than before: what they use is no growth.
             self._pids = pids
@@ -215,6 +225,84 @@ class Workers:
             resting=self.resting,
             orphaned=self._orphaned,
         )
+
+
+class Restart(NamedTuple):
+    """Time in which the GPUs idled for new loader workers: monotonic seconds."""
+
+    begin: float
+    end: float
+    epoch_seconds: float
+    """Time from the begin of the workers before to that of these."""
+
+
+class Restarts:
+    """Finder of the times in which the GPUs waited for loader workers that took the place of
+    others, as they do with each epoch without ``persistent_workers``."""
+
+    def __init__(self) -> None:
+        self.found: deque[Restart] = deque(maxlen=RESTARTS_KEPT)
+        """Those that are over, and were no moment."""
+        self.open: Restart | None = None
+        """The one that goes on."""
+        self.since: float | None = None
+        """When the workers began of which the GPU has had no work yet."""
+        self._epoch_seconds = 0.0
+        self._named_at = 0.0
+        """When the newest of them was first seen."""
+        self._generation: frozenset[ProcessKey] = frozenset()
+        """Workers that began together, when the first of them did, and when they were seen last."""
+        self._began = self._there_at = -math.inf
+
+    def take_workers(self, workers: Sequence[JobMember], at: float, offset: float) -> None:
+        """Take the loader workers that are there; ``offset`` is unix less monotonic time."""
+        began = lowest([one.started_at_unix_seconds for one in workers])
+        if began is None:
+            return
+        keys = frozenset([worker.key for worker in workers])
+        if self.since is not None and not keys <= self._generation:
+            # They are started one after the other.
+            self._generation, self._named_at = self._generation | keys, at
+        elif keys.isdisjoint(self._generation):
+            # Those that were there before the others had gone are of another loader.
+            since = max(began - offset, self._there_at - START_ERROR_SECONDS)
+            if self._generation:
+                self.since, self._epoch_seconds = since, since - self._began
+            self._generation, self._began, self._named_at = keys, since, at
+        if not keys.isdisjoint(self._generation):
+            self._there_at = at
+
+    def take_samples(self, samples: Sequence[tuple[float, float]], at: float) -> None:
+        """Take how busy a GPU has been since then."""
+        if self.since is None:
+            return
+        # Work soon after they began is what was queued before; and those that import first are
+        # known late as workers.
+        idling, worked_at = [], self.since
+        for moment, percent in samples:
+            if moment > worked_at and percent > WORKS_PERCENT:
+                idling.append(Restart(worked_at, moment, self._epoch_seconds))
+                worked_at = moment
+        newest = samples[-1][0] if samples else at
+        self.open = Restart(worked_at, newest, self._epoch_seconds) if newest > worked_at else None
+        if self._named_at < worked_at:
+            longest = max(idling, key=lambda one: one.end - one.begin)
+            waited = longest.end - longest.begin >= BRIEF_SECONDS
+            self.found.extend([longest] if waited else [])
+            is_over = waited or at - self._named_at > QUEUED_SECONDS
+        else:
+            is_over = at - worked_at > LOST_SECONDS
+        if is_over:
+            self.since = self.open = None
+
+    def between(self, begin: float, end: float) -> list[Restart]:
+        """Return those of that time, cut to it."""
+        every = [*self.found, *([] if self.open is None else [self.open])]
+        return [
+            one._replace(begin=max(begin, one.begin), end=min(end, one.end))
+            for one in every
+            if one.begin < end and begin < one.end
+        ]
 
 
 class Rank:
@@ -331,9 +419,9 @@ class Phases:
 
 WRITTEN, SENT = "write_bytes_per_second", "network_send_bytes_per_second"
 MAIN, COMPILES = "main_thread_percent", "compile_share"
-WORKERS, BUSIEST, OTHERS, CHANGED = "workers", "busiest", "others", "changed"
+WORKERS, BUSIEST, OTHERS = "workers", "busiest", "others"
 """Columns of a job's table: beside the means of ``JobFacts`` the percent of its loader workers, of
-the busiest and the others, and by how many a second others were there than before."""
+the busiest and the others."""
 LATELY_SECONDS = 8.0
 LAG_SECONDS = 3.0
 """Jobs that nobody is attached to are read every three seconds: what they did is known later."""
@@ -377,9 +465,8 @@ class JobTrack:
         """All its ranks are, and were when it was looked at before: it is not watched."""
         self._resumes_until = -math.inf
         self.pids: frozenset[int] = frozenset()
-        self.table = FactTable(
-            JobFacts, (WORKERS, BUSIEST, OTHERS, CHANGED), keep_seconds=PAST_SECONDS
-        )
+        self.table = FactTable(JobFacts, (WORKERS, BUSIEST, OTHERS), keep_seconds=PAST_SECONDS)
+        self.restarts = Restarts()
         self.phases = Phases()
         self.stacks: tuple[tuple[str, float, str | None], ...] = ()
         self._workers = Workers()
@@ -434,6 +521,7 @@ class JobTrack:
             member for member in members if member.role == "loader_worker" and member.state != "Z"
         ]
         worker_cpu = self._workers.push(workers, at, seconds)
+        self.restarts.take_workers(workers, at, offset)
         own = [member for member in members if member.role == "helper" and member.role_guessed]
         self._own_workers.push(own, at, seconds)
         main = self._take_ranks(job, by_pid, workers, at, seconds)
@@ -463,7 +551,6 @@ class JobTrack:
             WORKERS: worker_cpu,
             BUSIEST: self._workers.busiest,
             OTHERS: self._workers.others,
-            CHANGED: float(self._workers.changed) / max(seconds, 1e-3),
         }
         self.table.observe(at, seconds, job, worked_out)
         self._samples.main.push(job.main_thread_samples, at, offset)

@@ -16,7 +16,6 @@ from gpuwatch.core.store import Table, spoken_for
 from gpuwatch.diagnosis.facts.gpu import GpuTrack, JobOnGpu
 from gpuwatch.diagnosis.facts.job import (
     BUSIEST,
-    CHANGED,
     COMPILES,
     LAG_SECONDS,
     MAIN,
@@ -24,6 +23,7 @@ from gpuwatch.diagnosis.facts.job import (
     SENT,
     WRITTEN,
     JobTrack,
+    Restart,
     is_starting,
 )
 from gpuwatch.diagnosis.facts.window import (
@@ -301,8 +301,16 @@ class Pauses:
             [(pause, gpu.identity.uuid) for gpu in self._gpus for pause in gpu.pauses.found], oldest
         )
         found = [self._of(group) for group in whole]
-        saves = self._brief_saves(oldest, whole)
-        return tuple(sorted([*found, *saves], key=lambda pause: pause.at_unix_seconds))
+        found += self._brief_saves(oldest, whole)
+        found += self._restarts(oldest, found)
+        return tuple(sorted(found, key=lambda pause: pause.at_unix_seconds))
+
+    def _restarts(self, oldest: float, pauses: Sequence[Pause]) -> list[Pause]:
+        """Return the idling for new loader workers that is in none of ``pauses``, as that of a GPU
+        which waits for its batches all the time."""
+        idling = [] if self._job is None else self._job.restarts.found
+        made = [self._restart(one) for one in idling if one.end > oldest]
+        return [one for one in made if not any(one.overlaps(other) for other in pauses)]
 
     def _brief_saves(self, oldest: float, whole: Sequence[Sequence[_Found]]) -> list[Pause]:
         """Return the stretches of idling too short, or too near each other, for pauses in which
@@ -322,6 +330,10 @@ class Pauses:
         saves = [pause for group in brief if (pause := self._of(group)).is_save]
         enough = len(saves) >= max(LEAST_SAVES, SAVING_SHARE * len(brief))
         return saves if enough else []
+
+    def _restart(self, found: Restart) -> Pause:
+        gpus = tuple([gpu.identity.uuid for gpu in self._gpus])
+        return self._made(found.begin, found.end, busy_percent=0.0, gpus=gpus)
 
     @staticmethod
     def _grouped(found: Sequence[_Found], oldest: float) -> list[list[_Found]]:
@@ -343,13 +355,13 @@ class Pauses:
             (gpu.pauses.open(self._now if gpu.read_at is None else gpu.read_at), gpu.identity.uuid)
             for gpu in self._gpus
         ]
-        return tuple(
-            [
-                self._of([(one, uuid)])
-                for one, uuid in found
-                if one is not None and one.end > self._steady
-            ]
-        )
+        pauses = [
+            self._of([(one, uuid)])
+            for one, uuid in found
+            if one is not None and one.end > self._steady
+        ]
+        restart = None if self._job is None or pauses else self._job.restarts.open
+        return tuple(pauses) if restart is None else (self._restart(restart),)
 
     def _of(self, group: Sequence[_Found]) -> Pause:
         begin, end = min([one.begin for one, _ in group]), max([one.end for one, _ in group])
@@ -373,13 +385,14 @@ class Pauses:
         memory_freed_share: float | None = None,
     ) -> Pause:
         job, host = self._job, self._host
-        wrote = sent = changed = main = busiest = others = compiled = None
+        wrote = sent = main = busiest = others = compiled = None
+        restarts: list[Restart] = []
         if job is not None:
             table, lag = job.table, 0.0 if job.job.attached else LAG_SECONDS
             wrote = _written(table, begin, end, lag)
             sent = table.total(SENT, begin, end)
             compiled = table.total(COMPILES, begin, end + lag)
-            changed = table.total(CHANGED, begin - 1.0, end + 1.0)
+            restarts = job.restarts.between(begin, end)
             main, busiest, others = [table.mean(n, begin, end) for n in (MAIN, BUSIEST, OTHERS)]
         if wrote is None:
             wrote = host.written_bytes(begin, end)
@@ -393,7 +406,8 @@ class Pauses:
             main_thread_percent=main,
             busiest_worker_percent=busiest,
             other_workers_percent=others,
-            workers_changed=(changed or 0.0) > 0.0,
+            restart_seconds=sum([one.end - one.begin for one in restarts]),
+            epoch_seconds=sum([one.epoch_seconds for one in restarts]),
             phase=None if job is None else job.phases.between(begin, end),
             memory_freed_share=memory_freed_share,
             compiled=(compiled or 0.0) > 0.0,
@@ -566,6 +580,8 @@ class Observer:
                 use.track.push(gpu, at, seconds, unix - at, rests=rests)
             if not gpu.lost and not rests and use.push(gpu.reading, at, seconds):
                 use.see(at, *processes.split(gpu.uuid, job))
+            if job is not None and job.restarts.since is not None:
+                job.restarts.take_samples(use.track.samples(), at)
 
     def _use(
         self,

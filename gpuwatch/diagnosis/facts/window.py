@@ -183,7 +183,7 @@ class WorkerFacts:
     another loader's rest."""
 
     count: float = mean_of()
-    """Mean number alive."""
+    """Mean number alive, while any were."""
     cpu_percent: float | None = mean_of()
     """Mean CPU use in percent of one core; with child processes, which may use more than one."""
     run_queue_wait_percent: float | None = mean_of()

@@ -14,13 +14,14 @@ Evidence needed
 
 When it is wrong
     A thread in the background that logs is harmless and shows the same connection. Ranks on
-    several machines have such connections between them: there it stays undetermined.
+    several machines have such connections between them: there it stays undetermined. A connection
+    on which nothing comes for 10 s is open for messages and does not count.
 
 Thresholds
     waiting for half of the idle time or more, that for a core left out (a crowded machine), and
-    for longer than for a core: less is not what it is about. No longer than the GPU idles and 34%
-    of the time more: a connection that always waits is open for messages. Idle runs below 3 s:
-    longer ones are pauses.
+    for longer than for a core: less is not what it is about. Longer than the GPU idles and 34% of
+    the time more: the GPU works meanwhile on what was queued, or it is a thread in the background;
+    so then the main thread must sleep (25% of a core). Idle runs below 3 s: longer ones are pauses.
 
 Sources
     MLflow, mlflow.config.enable_async_logging. Linux, sock_diag(7).
@@ -49,6 +50,9 @@ RESTS_PERCENT = 50.0
 SENDS_BYTES_PER_SECOND = 1e6
 """A checkpoint of 32 MiB in half a minute; who logs in each step sends a hundredth of it."""
 BEYOND_SHARE = 0.34  # of the time
+SLEEPS_PERCENT = 25.0
+"""Percent of a core: a main thread that does more may be what the GPU waits for, beside a thread in
+the background that logs all the time."""
 LONGEST_SECONDS = 3.0
 UNSEEN = Unknown(("the connections of the training process",))
 
@@ -73,7 +77,9 @@ def check(window: Window) -> Verdict:
         return Clear(f"it sends {amount(sends)}/s: more than lines of a log")
     if _busiest_percent(found) > RESTS_PERCENT:
         return Clear("the main thread or the loader workers have no time to spare")
-    if waits > found.idle_share + BEYOND_SHARE:
+    main = found.main_idle_percent
+    sleeps = main is not None and main <= SLEEPS_PERCENT
+    if waits > found.idle_share + BEYOND_SHARE and not sleeps:
         return Unknown(("stacks: a connection of the training process always waits",))
     return _firing(found, waits, least)
 

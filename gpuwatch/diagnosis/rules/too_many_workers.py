@@ -101,19 +101,21 @@ ONE_THREAD = (
 )
 MANY_THREADS = 4.0  # of a worker
 """PyTorch gives the pool of a worker one thread; OpenCV and OpenMP take one for each core."""
-THREADS_PUSHED_PER_SECOND = 300.0
-"""Involuntary switches of a worker: eight OpenCV threads on two cores made 2,053, workers of one
-thread that share a core some 100. Threads that sleep, as pools that a library made, make none."""
+OTHER_THREADS_SHARE = 0.5
+"""Share of a worker's CPU that its other threads use: eight of OpenMP on two cores used 0.85, and
+those of a worker that computes with one, 0.01. Pools of threads that a library made and that sleep
+use nothing."""
 
 
-def _threads_each(job: JobFacts, workers: WorkerFacts) -> float | None:
+def _threads_each(job: JobFacts) -> float | None:
     """Return the threads of a worker where they compete with one another; else ``None``."""
-    members = [one.threads for one in job.job.members if one.role == "loader_worker"]
-    threads, pushed = words.mean(members), workers.involuntary_switches_per_second
-    if threads is None or pushed is None:
+    members = [one for one in job.job.members if one.role == "loader_worker"]
+    threads = words.mean([one.threads for one in members])
+    used = words.mean([one.cpu_percent for one in members])
+    main = words.mean([one.main_thread_cpu_percent for one in members])
+    if threads is None or not used or main is None or threads < MANY_THREADS:
         return None
-    many = threads >= MANY_THREADS and pushed >= THREADS_PUSHED_PER_SECOND
-    return threads if many else None
+    return threads if 1.0 - main / used >= OTHER_THREADS_SHARE else None
 
 
 def _firing(
@@ -138,7 +140,7 @@ def _firing(
     elif better is not None:
         why = "more workers than cores take turns and slow the main thread down"
         advice.insert(0, loaders.set_workers("Lower num_workers", count, better, why))
-    threads = _threads_each(found.job, workers)
+    threads = _threads_each(found.job)
     if threads is not None:
         why = f"each worker has {number(threads)} threads, which push one another off {share}"
         advice.insert(0, Advice(ONE_THREAD, why=why))

@@ -3,16 +3,15 @@
 What it checks
     Pauses of a steadily busy GPU (it idles, or works less than before), at least two, in which
     little was written or sent, and something was computed: by the GPU, the main thread or a
-    worker. Where the GPU rests in them and no loader worker ends or begins: three, in a rhythm, of
-    a job that loads data.
+    worker. Where the GPU rests in them and no loader worker begins: three, in a rhythm, of a job
+    that loads data. What new loader workers take of them is for workers_restart.
 
 Why it matters
-    This is information: the idle time is explained, and it is not a starved loader. What can be
-    saved is restarting the loader at every epoch.
+    This is information: the idle time is explained, and it is not a starved loader.
 
 Evidence needed
     Two pauses or more, and what was written during them. Stronger with a third (a rhythm) and with
-    stacks (evaluating, starting workers). A pause that the job reports as validation is one, even
+    stacks (evaluating). A pause that the job reports as validation is one, even
     the first; one reported as a checkpoint is not.
 
 When it is wrong
@@ -24,16 +23,15 @@ When it is wrong
     batch, are not counted.
 
 What to do
-    Nothing, if the share is what you expect. Otherwise, where workers were seen to end and begin:
-    persistent_workers=True (with large datasets a start takes seconds); validate less often
-    or on a subset; a larger batch under torch.inference_mode().
+    Nothing, if the share is what you expect. Otherwise validate less often or on a subset; a
+    larger batch under torch.inference_mode().
 
 Thresholds
     Two pauses: one is no pattern. 5% of the time lost before a change is suggested: what
     TensorFlow's profiler calls moderate.
 
 Sources
-    PyTorch, torch.utils.data.DataLoader: persistent_workers keeps the workers after an epoch.
+    PyTorch Lightning, Trainer: val_check_interval, check_val_every_n_epoch, limit_val_batches.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,12 +58,6 @@ RULE = Rule(
     severity="info",
     cure=(
         Advice(
-            "Set persistent_workers=True.",
-            setting="persistent_workers",
-            wanted="True",
-            why="the loader's workers end and start again with every epoch",
-        ),
-        Advice(
             "Validate less often or on part of the data, with a larger batch.",
             why="the pauses take a noticeable share of the time",
         ),
@@ -88,12 +80,14 @@ def check(window: Window) -> Verdict:
     quiet = [
         pause
         for pause in pauses.real_pauses(window)
-        if not pause.is_save and not (pause.compiled and pause.phase is None)
+        if not pause.is_save
+        and not pause.is_restart
+        and not (pause.compiled and pause.phase is None)
     ]
     reported = any(pause.phase == "validation" for pause in quiet)
     if not quiet:
         many = len(window.pauses) >= LEAST_PAUSES
-        explained = "saves, compilers, or workers at their limit, explain the pauses"
+        explained = "saves, compilers, or workers that restart, explain the pauses"
         return Clear(explained if many else "there was no pause without writes")
     if len(quiet) < LEAST_PAUSES and not reported:
         return Clear("one pause is no pattern")
@@ -131,9 +125,8 @@ def _what(quiet: Sequence[Pause], *, told: bool, guessed: bool) -> str:
         return "validation"
     if guessed:
         return "validation, or metrics and logging"
-    restarts = _mostly(quiet, lambda pause: pause.workers_changed)
-    if restarts:
-        return "ends of epochs, at which the workers restart"
+    if _mostly(quiet, lambda pause: pause.restart_seconds > 0.0):
+        return "ends of epochs"
     return "validation, or other work on the GPU"
 
 
@@ -148,8 +141,6 @@ def _firing(
     lost, every = pauses.lost_share(window, quiet), pauses.rhythm(quiet)
     longest = max(pause.seconds for pause in quiet)
     times = words.counted(len(quiet), "time") if every is None else f"every {words.lasting(every)}"
-    # Nobody restarts workers that are seen to stay.
-    advice = RULE.cure if any(pause.workers_changed for pause in quiet) else RULE.cure[1:]
     evidence = [
         pauses.reported_evidence(quiet, "validation"),
         Evidence("pauses without writes", float(len(quiet)), None,
@@ -169,7 +160,7 @@ def _firing(
         f"without writing: {_what(quiet, told=reported or bool(evaluating), guessed=guessed)} "
         f"({words.in_percent(lost)} of the time)",
         evidence=evidence,
-        advice=advice if lost >= ADVISED_SHARE else (),
+        advice=None if lost >= ADVISED_SHARE else (),
         strength=words.strength(
             1.0 if reported else words.ramp(len(quiet), 1.0, 4.0),
             1.0 if every is not None or reported else 0.2,

@@ -23,10 +23,8 @@ from gpuwatch.sources.linux.cgroup import parse_membership
 from gpuwatch.sources.linux.processes import (
     INITIAL_PID_NAMESPACE,
     clean_name,
-    parse_effective_uid,
     process_exists,
     read_command,
-    user_name,
 )
 
 NAMED_AT_MOST = 3
@@ -45,7 +43,7 @@ class Attachment(NamedTuple):
     pid: int
     started_at_unix_seconds: float
     notes: tuple[str, ...] = ()
-    """Sentences: what is different from what was asked, and what will be missing."""
+    """Sentences: what is different from what was asked. (What cannot be read the tracker says.)"""
 
 
 class Candidate(NamedTuple):
@@ -131,8 +129,6 @@ def _resolve(pid: int, notes: tuple[str, ...], proc: Path, uses_gpu: UsesGpu) ->
     elif stat.state in "ZX":
         still = "has ended; its other threads still run."
         notes = (*notes, f"The main thread of PID {pid} {still}")
-    if not _is_readable(pid, proc):
-        notes = (*notes, _missing_rights(pid, parse_effective_uid(status)))
     return Attachment(pid, procfs.start_unix_seconds(stat, proc), notes)
 
 
@@ -254,29 +250,3 @@ def _why_unreadable(pid: int, error: Exception, proc: Path) -> str:
 
 def _is_nested(proc: Path) -> bool:
     return read_link("self", "ns/pid", proc) not in (None, INITIAL_PID_NAMESPACE)
-
-
-def _is_readable(pid: int, proc: Path) -> bool:
-    try:
-        os.close(os.open(f"{proc}/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC))
-    except OSError as error:
-        return not isinstance(error, PermissionError)
-    return True
-
-
-def _missing_rights(pid: int, uid: int | None) -> str:
-    """Say what cannot be read, and how to see it."""
-    missing = "its environment (ranks), folder, disk use and shared memory cannot be read"
-    if os.geteuid() == 0:
-        return (
-            f"Even root may not look into PID {pid} from here, so {missing}: run gpuwatch on the "
-            "host, or give its container the capability SYS_PTRACE."
-        )
-    if uid is None or uid == os.geteuid():
-        return (
-            f"PID {pid} is protected (it changed its user or forbids inspection), so "
-            f"{missing}: run gpuwatch with sudo to see them."
-        )
-    user = user_name(uid)
-    who = "" if user == "root" else f"as {user} or "
-    return f"PID {pid} belongs to {user}, so {missing}: run gpuwatch {who}with sudo to see them."

@@ -1,8 +1,9 @@
 """A snapshot of one job alone, for who asked for a job and not for the machine."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
-from gpuwatch.core.model import ProcessKey, Snapshot
+from gpuwatch.core.model import Job, ProcessKey, Snapshot
 
 
 def only_job(snapshot: Snapshot, key: ProcessKey) -> Snapshot:
@@ -14,22 +15,29 @@ def only_job(snapshot: Snapshot, key: ProcessKey) -> Snapshot:
     jobs, processes and GPUs.
     """
     jobs = tuple([job for job in snapshot.jobs if job.key == key])[:1]
-    own = {member.key for job in jobs for member in job.members}
-    own |= {rank.key for job in jobs for rank in job.ranks}
-    used = {uuid for job in jobs for uuid in job.gpu_uuids}
-    used.update([one.gpu_uuid for one in snapshot.processes if one.key in own and one.gpu_uuid])
-    if not used and any(job.is_without_gpus for job in jobs):
-        taken = {one.gpu_uuid for one in snapshot.processes}
-        used = {gpu.uuid for gpu in snapshot.gpus} - taken
+    if not jobs:
+        general = tuple([one for one in snapshot.problems if one.target is None])
+        return replace(snapshot, gpus=(), processes=(), jobs=(), problems=general)
+    job, processes = jobs[0], snapshot.processes
+    own = {one.key for one in (*job.members, *job.ranks)}
+    used = _gpus_of(job, own, snapshot)
     gpus = tuple([gpu for gpu in snapshot.gpus if gpu.uuid in used])
     # What is wrong with a card is wrong with its MIG instances.
     concerned = {None, *used, *[gpu.identity.mig_parent_uuid for gpu in gpus]}
     return replace(
         snapshot,
         gpus=gpus,
-        processes=tuple(
-            [one for one in snapshot.processes if one.key in own or one.gpu_uuid in used]
-        ),
+        processes=tuple([one for one in processes if one.key in own or one.gpu_uuid in used]),
         jobs=jobs,
         problems=tuple([one for one in snapshot.problems if one.target in concerned]),
     )
+
+
+def _gpus_of(job: Job, own: Collection[ProcessKey], snapshot: Snapshot) -> set[str]:
+    """Return the GPUs that a job uses, or those that nobody uses where it cannot use one."""
+    processes = snapshot.processes
+    named = [one.gpu_uuid for one in processes if one.key in own]
+    used = {uuid for uuid in (*job.gpu_uuids, *named) if uuid is not None}
+    if not used and job.is_without_gpus:
+        return {gpu.uuid for gpu in snapshot.gpus} - {one.gpu_uuid for one in processes}
+    return used

@@ -5,7 +5,7 @@ other than train from a loader: servers, and environments of reinforcement learn
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -54,7 +54,7 @@ def read_surroundings(
         container=membership.container,
         pod=pod_name(groups, environment, os.uname().nodename),
         slurm_job=membership.slurm_job or (clean(job, 64) if job else None),
-        environment=_PythonEnvironment(pid, environment, membership.container, proc).name(),
+        environment=_python_environment(pid, environment, membership.container, proc),
         rendezvous=clean(f"{met}:{port}", NAME_LENGTH) if met and port else None,
     )
 
@@ -94,99 +94,68 @@ def _names_of_pod(uid: str, logs: Path) -> str | None:
     return None if named is None else clean("/".join(named[:2]), 2 * NAME_LENGTH)
 
 
-class _PythonEnvironment:
-    """The conda or virtual environment that a process runs in.
+def _python_environment(
+    pid: int, environment: Mapping[str, str], container: str | None, proc: Path
+) -> str | None:
+    """Return ``conda ml`` or ``venv proj``; ``None`` for a Python in neither, or if unknown."""
+    root = f"{proc}/{pid}/root"
+    if not os.access(root, os.X_OK):
+        root = "" if container is None else "/nowhere"
+    active = {
+        kind: environment.get(variable, "")
+        for kind, variable in (("venv", "VIRTUAL_ENV"), ("conda", "CONDA_PREFIX"))
+    }
 
-    Which interpreter runs decides; the variables of an activated environment are believed where
-    it fits them, or where the process is no Python (a launcher). The interpreter of a virtual
-    environment is a link to another, so the path it was called by counts, not the one the
-    kernel resolved. The file system is asked only when variables do not say it: it can be a
-    network's and hang.
+    def exists(place: str) -> bool:
+        # The process's own file system can be another.
+        return os.path.exists(root + place)  # noqa: PTH110
+
+    for prefix in _prefixes(pid, environment, [*active.values()], exists, proc):
+        kind = next((kind for kind, one in active.items() if one == prefix), None)
+        if kind is None and exists(f"{prefix}/pyvenv.cfg"):
+            kind = "venv"
+        elif kind is None and exists(f"{prefix}/conda-meta"):
+            kind = "conda"
+        if kind is not None:
+            above, _, name = prefix.rpartition("/")
+            if name in _COMMON_FOLDERS:
+                # "opt" of /opt/venv would say nothing either.
+                name = above.rpartition("/")[2] if above.count("/") > 1 else prefix
+            is_base = kind == "conda" and exists(f"{prefix}/condabin")
+            return f"{kind} {'base' if is_base else clean(name, NAME_LENGTH)}"
+    return None
+
+
+def _prefixes(
+    pid: int,
+    environment: Mapping[str, str],
+    active: Iterable[str],
+    exists: Callable[[str], bool],
+    proc: Path,
+) -> list[str]:
+    """Return the folders that can be its environment, the likeliest first.
+
+    Which interpreter runs decides; what is ``active`` counts only where the process is no Python (a
+    launcher). The interpreter of a virtual environment is a link to another, so the path it was
+    called by counts before the one the kernel resolved.
     """
-
-    def __init__(
-        self, pid: int, environment: Mapping[str, str], container: str | None, proc: Path
-    ) -> None:
-        self._process = f"{proc}/{pid}"
-        self._container = container
-        self._executable = read_link(pid, "exe", proc)
-        self._called = self._called_by(read_link(pid, "cwd", proc))
-        self._path = [folder.rstrip("/") for folder in environment.get("PATH", "").split(":")]
-        self._venv = _absolute(environment.get("VIRTUAL_ENV"))
-        self._venv_prompt = environment.get("VIRTUAL_ENV_PROMPT", "").strip("() ")
-        self._conda = _absolute(environment.get("CONDA_PREFIX"))
-        self._conda_name = environment.get("CONDA_DEFAULT_ENV", "")
-
-    def name(self) -> str | None:
-        """``conda ml`` or ``venv proj``; ``None`` for a Python in neither, or if unknown."""
-        labels = (self._label(prefix) for prefix in self._prefixes() if prefix is not None)
-        return next((label for label in labels if label is not None), None)
-
-    def _called_by(self, folder: str | None) -> str | None:
-        """Return the first argument; made absolute if it is a path and its folder is known."""
-        line = procfs.read_if_possible(f"{self._process}/cmdline", 4096)
-        first = os.fsdecode(line.split(b"\0", 1)[0])
-        if "/" not in first:
-            return first or None
-        folder = "/" if first.startswith("/") else folder
-        return None if folder is None else os.path.normpath(f"{folder}/{first}")
-
-    def _prefixes(self) -> Iterator[str | None]:
-        """Yield the folders that can be its environment, the likeliest first."""
-        executable, called = self._executable, self._called
-        if not is_python_executable(executable or called):
-            yield self._active(None)
-            return
-        if called is not None and "/" not in called:
-            yield self._active(executable)
-            # The first on the search path is the one that runs.
-            places = (f"{folder}/{called}" for folder in self._path if folder.startswith("/"))
-            called = next((place for place in places if self._exists(place)), None)
-        for interpreter in (called, executable):
-            if interpreter is not None:
-                # PREFIX/bin/python
-                yield os.path.dirname(os.path.dirname(os.path.normpath(interpreter)))  # noqa: PTH120
-
-    def _active(self, executable: str | None) -> str | None:
-        """Return what was activated; with an executable only if it can be of that environment."""
-        venv, conda = self._venv, self._conda
-        first = next((one for one in self._path if one in (f"{venv}/bin", f"{conda}/bin")), None)
-        if venv is not None and first != f"{conda}/bin":
-            return venv
-        fits = executable is None or executable.startswith(f"{conda}/")
-        return conda if fits else None
-
-    def _label(self, prefix: str) -> str | None:
-        if prefix in ("", "/", "/usr"):
-            return None
-        above, _, name = prefix.rpartition("/")
-        if prefix == self._venv and self._venv_prompt:
-            return f"venv {clean(self._venv_prompt, NAME_LENGTH)}"
-        if prefix != self._venv and (prefix == self._conda or self._exists(f"{prefix}/conda-meta")):
-            if prefix == self._conda and self._conda_name:
-                name = self._conda_name.rstrip("/").rpartition("/")[2]
-            elif not above.endswith("/envs") and self._exists(f"{prefix}/condabin"):
-                name = "base"
-            return f"conda {clean(name, NAME_LENGTH)}"
-        if prefix != self._venv and not self._exists(f"{prefix}/pyvenv.cfg"):
-            return None
-        if name in _COMMON_FOLDERS:
-            # "opt" of /opt/venv would say nothing either.
-            name = above.rpartition("/")[2] if above.count("/") > 1 else prefix
-        return f"venv {clean(name, NAME_LENGTH)}"
-
-    def _exists(self, path: str) -> bool:
-        """Whether the process would find it: its own file system can be another."""
-        root = f"{self._process}/root"
-        if not os.access(root, os.X_OK):
-            if self._container is not None:
-                return False
-            root = ""
-        return os.path.exists(root + path)  # noqa: PTH110
-
-
-def _absolute(text: str | None) -> str | None:
-    return os.path.normpath(text) if text and text.startswith("/") else None
+    called = os.fsdecode(procfs.read_if_possible(f"{proc}/{pid}/cmdline", 4096).split(b"\0")[0])
+    executable = read_link(pid, "exe", proc)
+    path = [folder.rstrip("/") for folder in environment.get("PATH", "").split(":")]
+    binaries = {f"{one}/bin": one for one in active if one.startswith("/")}
+    if not is_python_executable(executable or called):
+        first = [binaries[folder] for folder in path if folder in binaries]
+        return [*first, *binaries.values()]
+    found: str | None = called
+    if "/" not in called:
+        # The first on the search path is the one that runs; an active one need not be asked for.
+        places = {f"{folder}/{called}": folder for folder in path if folder.startswith("/")}
+        found = next((one for one, at in places.items() if at in binaries or exists(one)), None)
+    elif not called.startswith("/"):
+        found = f"{read_link(pid, 'cwd', proc) or ''}/{called}"
+    interpreters = [os.path.normpath(one) for one in (found, executable) if one]
+    # PREFIX/bin/python
+    return [one.rsplit("/", 2)[0] for one in interpreters if one.count("/") > 1]
 
 
 def visible_gpus(environment: Mapping[str, str] | None) -> int | None:

@@ -55,9 +55,8 @@ class LoopReader:
         self._files: dict[ProcessKey, _OpenFile] = {}
         self._looked_at: float | None = None
         self._owners: dict[ProcessKey, int | None] = {}
-        self._asked: dict[ProcessKey, tuple[float, int, float | None]] = {}
-        """When a process's descriptors are looked at next, how often they were, and its CPU seconds
-        by then."""
+        self._asked: dict[ProcessKey, tuple[float, int]] = {}
+        """When a process's descriptors are looked at next, and how often they were."""
 
     @property
     def reporting(self) -> Collection[ProcessKey]:
@@ -195,21 +194,17 @@ class LoopReader:
     # By descriptors
 
     def _ask_for_descriptors(self, now: float, ranks: Iterable[ProcessKey]) -> None:
-        asked: dict[ProcessKey, tuple[float, int, float | None]] = {}
-        has_clocks = procfs.has_clocks(self._proc)
+        asked: dict[ProcessKey, tuple[float, int]] = {}
         for key in ranks:
             if key in self._files:
                 continue
-            due, tries, used = self._asked.get(key, (now + DESCRIPTOR_SECONDS[0], 0, None))
+            due, tries = self._asked.get(key, (now + DESCRIPTOR_SECONDS[0], 0))
             if now >= due and len(self._files) < FILES_AT_MOST:
                 tries = min(tries + 1, len(DESCRIPTOR_SECONDS) - 1)
                 due = now + DESCRIPTOR_SECONDS[tries]
-                before, used = used, procfs.cpu_clock(key[0]) if has_clocks else None
-                # One that has not run since has opened none.
-                if used is None or used != before:
-                    with contextlib.suppress(OSError):
-                        self._look_at_descriptors(key)
-            asked[key] = (due, tries, used)
+                with contextlib.suppress(OSError):
+                    self._look_at_descriptors(key)
+            asked[key] = (due, tries)
         self._asked = asked
 
     def _look_at_descriptors(self, key: ProcessKey) -> None:

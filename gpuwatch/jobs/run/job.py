@@ -138,8 +138,6 @@ def _not_found(name: str, is_there: bool) -> CannotStartError:
 
 # The pseudo-terminal that a job prints to, and the process that keeps what comes out
 
-_KEEPERS_MAX = 5
-
 
 class OutputTerminal:
     """The pseudo-terminal that a job prints to, and its keeper: ``keep`` starts it, ``let_go``
@@ -154,7 +152,6 @@ class OutputTerminal:
         self._output = output
         self._near, self.far_end = os.openpty()
         self._keeper: int | None = None
-        self._keepers = 0
         self._size: tuple[int, int] | None = None
         settings = termios.tcgetattr(self.far_end)
         # Bytes as they are: no carriage return before each line feed.
@@ -182,24 +179,15 @@ class OutputTerminal:
                 f"The job's output cannot be kept: {sys.executable}: {error.strerror}.",
                 EXIT_NOT_EXECUTABLE,
             ) from None
-        self._keepers += 1
 
     def is_kept(self) -> bool:
-        """True if the keeper still waits for output; one that was killed is replaced."""
-        if self._keeper is None:
-            return False
-        try:
-            pid, status = os.waitpid(self._keeper, os.WNOHANG)
-        except ChildProcessError:
+        """True if the keeper still waits for output."""
+        if self._keeper is not None:
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(self._keeper, os.WNOHANG)[0] == 0:
+                    return True
             self._keeper = None
-            return False
-        if not pid:
-            return True
-        self._keeper = None
-        if status != 0 and self._near >= 0 and self._keepers < _KEEPERS_MAX:
-            with contextlib.suppress(CannotStartError):
-                self.keep()
-        return self._keeper is not None
+        return False
 
     def resize(self, columns: int, rows: int) -> bool:
         """True if that is another size than before."""

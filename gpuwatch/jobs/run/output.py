@@ -5,10 +5,9 @@ read. It is bounded: the oldest are forgotten, but never one that a job still wr
 writes holds a shared lock (flock(2)) on its file, the keeper included, so that this is known for
 jobs whose gpuwatch has long ended.
 
-``OutputTail`` follows such a file and makes it readable at little cost. The bytes are hostile: of
-what a terminal could obey it obeys only what progress bars need, so that they do not fill the pane
-(what is printed after a carriage return or after the cursor moved up replaces the line), and takes
-the rest out.
+``OutputTail`` follows such a file and makes it readable at little cost. The bytes are hostile: what
+a terminal could obey is taken out, but for a carriage return, after which a progress bar replaces
+its line.
 """
 
 import codecs
@@ -118,8 +117,6 @@ READ_BYTES = 256 * 1024
 """Taken by one ``poll`` at most. A job that prints faster has its last part shown: nobody could
 read the rest, and the file has it all."""
 
-_ROWS_UP = 100
-"""How far above the last line the cursor can move: a terminal's height, and then some."""
 _UNFINISHED_CHARACTERS = 65536
 
 # ECMA-48: the strings (OSC, DCS, SOS, PM, APC), which end in BEL or ST and may hold line feeds that
@@ -127,9 +124,9 @@ _UNFINISHED_CHARACTERS = 65536
 # escape that begins nothing among them.
 _CONTROL = re.compile(
     r"\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"
-    r"|\x1b\[(?P<number>[0-?]*)[ -/]*(?P<final>[@-~])"
+    r"|\x1b\[[0-?]*[ -/]*[@-~]"
     r"|\x1b[ -/]*[0-OQ-WYZ\\`-~]"
-    r"|(?P<control>[\x00-\x08\x0a-\x1f\x7f])"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
 # The beginning of one of those where the text that has come so far ends.
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)\Z")
@@ -145,10 +142,8 @@ class OutputTail:
         """The number of the oldest line kept."""
         self._lines_kept = lines_kept
         self._rows = deque([""])
-        self._up = 0
-        """How far the cursor is above the last row."""
         self._replaces = False
-        """True if the next character printed replaces the row."""
+        """True if what is printed next replaces the last row."""
         self._unfinished = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._descriptor: int | None = None
@@ -156,12 +151,8 @@ class OutputTail:
 
     @property
     def total(self) -> int:
-        """The number of lines so far: up to the cursor's, and those below it with anything in
-        them."""
-        rows, empty = self._rows, 0
-        while empty <= self._up and not rows[-1 - empty]:
-            empty += 1
-        return self.first + len(rows) - empty
+        """The number of lines so far, of the last only if there is anything in it."""
+        return self.first + len(self._rows) - (not self._rows[-1])
 
     def lines(self, first: int, count: int) -> Sequence[str]:
         """Return at most ``count`` lines from number ``first`` (or the oldest kept) on, safe to
@@ -186,11 +177,8 @@ class OutputTail:
         what was."""
         self._decoder.reset()
         self._unfinished = ""
-        self._up, self._replaces = 0, False
-        if self._rows[-1]:
-            self._rows.append("")
-        self._write(f"[... {what} ...]")
-        self._next_row()
+        self._replaces = False
+        self._print("\n" * bool(self._rows[-1]) + f"[... {what} ...]\n")
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -221,37 +209,20 @@ class OutputTail:
         self._unfinished = "" if cut is None else cut.group()
         if cut is not None:
             text = text[: cut.start()]
-        done = 0
-        for match in _CONTROL.finditer(text):
-            if match.start() > done:
-                self._write(text[done : match.start()])
-            done = match.end()
-            if match["control"] == "\n":
-                self._next_row()
-            elif match["control"] == "\r":
-                self._replaces = True
-            elif match["final"] == "A" and re.fullmatch("[0-9]{0,4}", match["number"]):
-                rows = int(match["number"] or 1)
-                self._up = min(self._up + rows, _ROWS_UP, len(self._rows) - 1)
-                self._replaces = True
-        if done < len(text):
-            self._write(text[done:])
+        self._print(_CONTROL.sub("", text))
 
-    def _write(self, text: str) -> None:
-        """Write at the end of the cursor's row, or in its place."""
-        row = "" if self._replaces else self._rows[-1 - self._up]
-        self._replaces = False
-        if len(row) < LINE_CHARACTERS:
-            whole = (row + text[:LINE_CHARACTERS]).expandtabs()
-            self._rows[-1 - self._up] = clean(whole[:LINE_CHARACTERS])
-
-    def _next_row(self) -> None:
-        if self._up:
-            self._up -= 1
-            self._replaces = True
-            return
-        self._replaces = False
-        self._rows.append("")
-        if len(self._rows) > self._lines_kept + 1:
+    def _print(self, text: str) -> None:
+        for number, line in enumerate(text.split("\n")):
+            if number:
+                self._replaces = False
+                self._rows.append("")
+            for place, part in enumerate(line.split("\r")):
+                self._replaces = self._replaces or place > 0
+                row = "" if self._replaces else self._rows[-1]
+                if part and len(row) < LINE_CHARACTERS:
+                    whole = (row + part[:LINE_CHARACTERS]).expandtabs()
+                    self._rows[-1] = clean(whole[:LINE_CHARACTERS])
+                self._replaces = self._replaces and not part
+        while len(self._rows) > self._lines_kept + 1:
             self._rows.popleft()
             self.first += 1

@@ -1,6 +1,7 @@
 """Signals to a process and all that descends from it, and never to anybody else."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import time
@@ -91,3 +92,10 @@ def kill_all(begins: Callable[[int, procfs.ProcessStat], bool]) -> None:
 
 def _is_tracker(pid: int) -> bool:
     return b"resource_tracker" in procfs.read_if_possible(f"/proc/{pid}/cmdline")
+
+
+def end_with_parent(number: int = signal.SIGTERM) -> None:
+    """Have the kernel send this process a signal once its parent is gone, however that ends
+    (prctl(2), PR_SET_PDEATHSIG)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, number, 0, 0, 0)

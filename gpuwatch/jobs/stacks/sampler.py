@@ -16,12 +16,12 @@ standard error of 40 pairs), also at 100 samples a second.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -81,9 +81,12 @@ def why_not(pid: int, py_spy: str) -> str | None:
             f"Process {pid} is stopped (by Ctrl-Z, SIGSTOP or a debugger), so its stack does not "
             f"change: continue it with kill -CONT {pid}."
         )
-    if not _has_rights_of_its_own(py_spy) and not may_read_memory(pid):
-        return _NOT_ALLOWED.format(pid=pid)
-    return None
+    try:
+        # Those that setcap gives it.
+        has_rights = bool(os.getxattr(py_spy, "security.capability"))
+    except OSError:
+        has_rights = False
+    return None if has_rights or may_read_memory(pid) else _NOT_ALLOWED.format(pid=pid)
 
 
 def may_read_memory(pid: int) -> bool:
@@ -97,16 +100,6 @@ def may_read_memory(pid: int) -> bool:
     except OSError as error:
         return error.errno in (errno.ESRCH, errno.ENOENT)
     return True
-
-
-def _has_rights_of_its_own(program: str) -> bool:
-    """True if ``setcap`` or a set-user-ID bit lets py-spy do what we may not."""
-    try:
-        if os.stat(program).st_mode & 0o4000:  # noqa: PTH116
-            return True
-        return bool(os.getxattr(program, "security.capability"))
-    except OSError:
-        return False
 
 
 # Which processes are sampled
@@ -148,11 +141,9 @@ class _PySpy:
         self.process_started_at = process_started_at
         self.inner_pids = procfs.inner_pids(pid)
         self._raw, self._log = folder / f"{pid}.raw", folder / f"{pid}.log"
-        self._late_after = seconds + LATE_SECONDS
         self._started_at = time.monotonic()
         self._ended_at: float | None = None
         self.cpu_seconds: float | None = None
-        self.interrupted_at: float | None = None
         command = [
             program, "record", f"--pid={pid}", "--format=raw", f"--rate={RATE_PER_SECOND}",
             f"--duration={seconds}", "--threads", "--full-filenames", f"--output={self._raw}",
@@ -160,21 +151,17 @@ class _PySpy:
             "--idle", "--nonblocking",
         ]  # fmt: skip
         path = os.environ.get("PATH", os.defpath)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        self._child = os.posix_spawn(
-            program,
-            command,
-            {"PATH": path, "LC_ALL": "C.UTF-8", "RUST_BACKTRACE": "0"},
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, str(self._log), flags, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-            ],
-            # A Ctrl-C at the terminal is for gpuwatch, which decides what becomes of the samples.
-            setpgroup=0,
-            setsigmask=(),
-            setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE),
-        )
+        with self._log.open("wb") as log:
+            self._child = subprocess.Popen(
+                command,
+                env={"PATH": path, "LC_ALL": "C.UTF-8", "RUST_BACKTRACE": "0"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A Ctrl-C at the terminal is for gpuwatch, which decides what becomes of the
+                # samples.
+                process_group=0,
+            )
 
     @property
     def seconds(self) -> float:
@@ -189,44 +176,27 @@ class _PySpy:
     def stacks(self) -> list[Stack]:
         return parse_raw(_read_text(self._raw, TEXT_LENGTH))
 
-    def poll(self) -> bool:
-        """True if it has ended; ends it if it is late."""
-        if self._ended_at is not None or self._reap(os.WNOHANG):
-            return True
-        now = time.monotonic()
-        if self.interrupted_at is not None:
-            if now - self.interrupted_at > ENDING_SECONDS:
-                self.kill()
-        elif now - self._started_at > self._late_after:
-            self.interrupt()
-        return self._ended_at is not None
-
-    def interrupt(self) -> None:
-        """Let it end with what it has sampled."""
-        if self._ended_at is None and self.interrupted_at is None:
-            self.interrupted_at = time.monotonic()
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._child, signal.SIGINT)
-
-    def kill(self) -> None:
+    def has_ended(self, *, wait: bool = False) -> bool:
+        """Ask whether it has ended, and note its CPU time."""
         if self._ended_at is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._child, signal.SIGKILL)
-            self._reap(0)
-
-    def _reap(self, options: int) -> bool:
-        """True if it has ended, its CPU time noted."""
-        try:
-            pid, _status, usage = os.wait4(self._child, options)
-        except ChildProcessError:
-            # Somebody else in this process has waited for it.
-            pid, usage = self._child, None
-        if pid == 0:
-            return False
-        self._ended_at = time.monotonic()
-        if usage is not None:
-            self.cpu_seconds = usage.ru_utime + usage.ru_stime
+            try:
+                pid, _, usage = os.wait4(self._child.pid, 0 if wait else os.WNOHANG)
+            except ChildProcessError:
+                # Somebody else in this process has waited for it.
+                pid, usage = self._child.pid, None
+            if pid == 0:
+                return False
+            self._ended_at, self._child.returncode = time.monotonic(), 0
+            if usage is not None:
+                self.cpu_seconds = usage.ru_utime + usage.ru_stime
         return True
+
+    def end(self, number: int) -> None:
+        """Let it end with what it has sampled (SIGINT), or at once (SIGKILL)."""
+        if not self.has_ended():
+            os.kill(self._child.pid, number)
+            if number == signal.SIGKILL:
+                self.has_ended(wait=True)
 
 
 def _read_text(path: Path, limit: int) -> str:
@@ -307,8 +277,6 @@ def explain_failure(pid: int, printed: str) -> str:
         return f"Process {pid} ended before its stack could be read."
     if _FORBIDDEN.search(printed):
         return _NOT_ALLOWED.format(pid=pid)
-    if "Sampling process" in printed:
-        return f"Process {pid} runs no Python code in its main thread."
     lines = [line.strip() for line in printed.splitlines()]
     said = next((line for line in lines if line.startswith("Error: ")), None)
     said = said or next((line for line in lines if line), "nothing")
@@ -332,6 +300,7 @@ class StackSampler:
         self._program = py_spy
         self._running: list[_PySpy] = []
         self._began_at: float | None = None
+        self._stopped_at: float | None = None
 
     @property
     def seconds_left(self) -> float:
@@ -341,8 +310,10 @@ class StackSampler:
 
     def stop(self) -> None:
         """End soon, with what was sampled so far."""
-        for py_spy in self._running:
-            py_spy.interrupt()
+        if self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+            for py_spy in self._running:
+                py_spy.end(signal.SIGINT)
 
     async def run(self) -> tuple[StackReport, ...]:
         """Sample, and return one report for each target, in their order. May be cancelled; however
@@ -358,15 +329,23 @@ class StackSampler:
             began = [self._launch(target, program, Path(folder)) for target in self._targets]
             self._running = [one for one in began if isinstance(one, _PySpy)]
             try:
-                # All are polled, so that each that is late is asked to end.
-                while [one for one in self._running if not one.poll()]:  # noqa: ASYNC110
+                # All are asked, so that the end of each is noted.
+                while [one for one in self._running if not one.has_ended()]:
+                    now = time.monotonic()
+                    if now - self._began_at > self._seconds + LATE_SECONDS:
+                        self.stop()
+                    if self._stopped_at is not None and now - self._stopped_at > ENDING_SECONDS:
+                        break
                     await asyncio.sleep(POLL_SECONDS)
                 pairs = list(zip(self._targets, began, strict=True))
                 # It reads what was sampled, and source files.
-                return await asyncio.to_thread(lambda: tuple(_report(*pair) for pair in pairs))
+                stopped = self._stopped_at is not None
+                return await asyncio.to_thread(
+                    lambda: tuple([_report(*pair, stopped=stopped) for pair in pairs])
+                )
             finally:
                 for py_spy in self._running:
-                    py_spy.kill()
+                    py_spy.end(signal.SIGKILL)
 
     def _launch(self, target: JobMember, program: str | None, folder: Path) -> _PySpy | str:
         """Return the py-spy that samples it, or a sentence that says why it cannot be sampled."""
@@ -385,7 +364,7 @@ class StackSampler:
             return f"py-spy ({program}) cannot be started: {error.strerror}."
 
 
-def _report(target: JobMember, py_spy: _PySpy | str) -> StackReport:
+def _report(target: JobMember, py_spy: _PySpy | str, *, stopped: bool) -> StackReport:
     whose = StackReport(
         pid=target.pid,
         started_at_unix_seconds=target.started_at_unix_seconds,
@@ -407,7 +386,7 @@ def _report(target: JobMember, py_spy: _PySpy | str) -> StackReport:
             f"None of {errors} attempts to read the stack of process {target.pid} succeeded: it "
             "changes too fast."
         )
-    elif not samples and py_spy.interrupted_at is not None:
+    elif not samples and stopped:
         problem = f"Stopped before the stack of process {target.pid} was read."
     elif not samples:
         problem = explain_failure(target.pid, printed)

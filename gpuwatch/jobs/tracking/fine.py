@@ -33,13 +33,13 @@ class _SampledProcess:
     """The main thread of a process; the ``whole`` process by the kernel's clock of it, which costs
     a tenth of reading a file. While that stands still, its main thread does."""
 
-    __slots__ = ("_at", "_before", "_clock", "_file", "_has_clock", "_pid")
+    __slots__ = ("_at", "_before", "_clock", "_has_clock", "_path", "_pid", "_whole")
 
     def __init__(self, pid: int, proc: Path, whole: bool) -> None:
         self._pid = pid
         self._has_clock = procfs.has_clocks(proc)
-        whole = whole and self._has_clock
-        self._file = None if whole else procfs.KernelFile(f"{proc}/{pid}/schedstat")
+        self._whole = whole and self._has_clock
+        self._path = f"{proc}/{pid}/schedstat"
         self._at = 0.0
         self._before: float | None = None
         self._clock: float | None = None
@@ -55,18 +55,14 @@ class _SampledProcess:
     def _read(self) -> float | None:
         """Return percent seconds so far."""
         before, self._clock = self._clock, procfs.cpu_clock(self._pid) if self._has_clock else None
-        if self._file is None:
+        if self._whole:
             return None if self._clock is None else 100.0 * self._clock
         if self._clock is not None and self._clock == before:
             return self._before
         try:
-            return parse_schedstat(self._file.read())[0]
+            return parse_schedstat(procfs.read_once(self._path))[0]
         except (OSError, ValueError):
             return None
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class Group:
@@ -87,7 +83,7 @@ class Group:
         """Sample these from now on; of too many, the first."""
         wanted = keys[:READS_PER_SECOND]
         for key in self._entries.keys() - set(wanted):
-            self._entries.pop(key).close()
+            del self._entries[key]
         for key in wanted:
             if key not in self._entries:
                 self._entries[key] = _SampledProcess(key[0], self._proc, self._whole)
@@ -119,10 +115,6 @@ class Group:
         self._samples.clear()
         return taken
 
-    def close(self) -> None:
-        self.watch(())
-        self._samples.clear()
-
 
 class FineSampler:
     """Samples with every call of ``samples``; between them, on a thread of its own, while the
@@ -142,13 +134,13 @@ class FineSampler:
             self._mains.watch(tuple(mains))
             self._workers.watch(tuple(workers))
         if not len(self._mains) + len(self._workers):
-            self._stop()
+            self.close()
 
     def samples(self) -> tuple[tuple[BusySample, ...], tuple[BusySample, ...]]:
         """Sample now, and return the samples of main threads and of workers since the last call,
         oldest first."""
         if self._sample(everybody=True) is None:
-            self._stop()
+            self.close()
         elif self._thread is None:
             self._end = threading.Event()
             self._thread = threading.Thread(
@@ -174,12 +166,7 @@ class FineSampler:
             return min(dues) - now if dues else None
 
     def close(self) -> None:
-        self._stop()
-        with self._lock:
-            self._mains.close()
-            self._workers.close()
-
-    def _stop(self) -> None:
+        """End the thread; a later call of ``samples`` starts another."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._end.set()

@@ -1,10 +1,10 @@
 """One job, followed from its first look to its end, and what the snapshot says of it."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gpuwatch.core.model import GpuKey, Job, JobMember, JobRank, Process, ProcessKey, TrainingLoop
 from gpuwatch.jobs.cores import (
@@ -30,7 +30,9 @@ from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.tracking.collectives import Collectives
 from gpuwatch.jobs.tracking.loader import LoaderSigns, LoaderWatch, with_reported
 from gpuwatch.jobs.tracking.member import METER_SECONDS_APART, METER_SECONDS_IN_TURNS, Member
-from gpuwatch.sources.linux.connections import UNSEEN, ConnectionWatch
+from gpuwatch.sources.linux.connections import UNSEEN, ConnectionWatch, Traffic
+
+T = TypeVar("T")
 
 # Its processes and their roles
 
@@ -52,7 +54,7 @@ class Membership:
         self._proc = proc
         self._loops = loops
         self._connections = ConnectionWatch(proc)
-        self._may_keep_open = 0
+        self._traffic: Mapping[int, Traffic] = {}
         self._names_used = False
         self._pids: Sequence[int] | None = None
         self._followed_at: float | None = None
@@ -77,12 +79,12 @@ class Membership:
     def are_due(self, now: float) -> bool:
         return self.changed or self.reports or now >= self._due
 
-    def keep_open(self, count: int) -> None:
-        """Keep the counters of so many processes open from now on; all are read at once."""
-        self._may_keep_open = count
+    def read_anew(self) -> None:
+        """Read all of them with the next look."""
+        self._traffic = {}
         self.changed = True
-        for at, member in enumerate(self):
-            member.keep_open(at < count)
+        for member in self:
+            member.meter.due = -math.inf
 
     def follow(
         self, pids: Sequence[int], orphans: frozenset[int], at: Moment, *, attached: bool
@@ -102,7 +104,6 @@ class Membership:
             member = self.by_pid.get(pid)
             if member is None:
                 member = Member(row, now, self._proc, orphaned=pid in orphans)
-                member.keep_open(len(self.by_pid) < self._may_keep_open)
                 self.by_pid[pid] = member
                 changed = True
             changed = member.follow_row(row, now, unix, apart) or changed
@@ -149,7 +150,7 @@ class Membership:
             if pid not in here or rows[pid].key != member.key
         ]
         for pid in gone:
-            self.by_pid.pop(pid).meter.close()
+            del self.by_pid[pid]
         return bool(gone)
 
     def _link(self, pids: Sequence[int]) -> bool:
@@ -185,14 +186,13 @@ class Membership:
         if attached and now >= self._connections.due:
             # Who waits for the network.
             parents = {one.pid: one.parent for one in self if one.is_alive}
-            traffic = self._connections.look(now, parents)
-            for member in self:
-                member.traffic = traffic.get(member.pid, UNSEEN)
+            self._traffic = self._connections.look(now, parents)
         few = len(self.by_pid) <= MEMBERS_AT_ONCE
         others = (0.0 if few else METER_SECONDS_IN_TURNS) if attached else METER_SECONDS_APART
         made = [
             member.publish(
                 now,
+                self._traffic.get(member.pid, UNSEEN),
                 every=0.0 if attached and member.role.name == "rank" else others,
                 disk_wait=disk_wait and attached,
                 anew=self.changed,
@@ -202,10 +202,6 @@ class Membership:
         self.changed = False
         return made
 
-    def close(self) -> None:
-        for member in self:
-            member.meter.close()
-
 
 # Readings that change seldom
 
@@ -214,7 +210,7 @@ CORES_SECONDS_APART = 30.0
 SURROUNDINGS_SECONDS = 60.0
 RARELY = 4.0
 """Times as long at last, for jobs nobody is attached to: what has stayed what it is for minutes."""
-THROTTLE_SECONDS_APART = 3.0
+METERS_SECONDS_APART = 3.0
 COLLECTIVE_THREADS = ("pt_nccl_", "pt_gloo_", "pt_tcpstore")
 LISTENERS_AT_MOST = 16
 """Processes whose sockets are listed; those at the top listen."""
@@ -235,48 +231,54 @@ class SlowReadings:
         self._pid = pid
         self._proc = proc
         self._listeners = listeners
-        self._ranks: tuple[ProcessKey, ...] = ()
-        self._throttle: ThrottleMeter | None = None
+        self._ranks: Sequence[ProcessKey] = ()
         self.pressure = JobPressure()
-        self._pressure: PressureMeter | None = None
-        self._cores_due = self._surroundings_due = self._throttle_due = now
+        self._meters: tuple[ThrottleMeter, PressureMeter] | None = None
+        self._cores_due = self._surroundings_due = self._meters_due = now
         self._times = 0.0
 
     def read(
         self, now: float, members: Sequence[Member], ranks: Sequence[Member], attached: bool
     ) -> None:
         """Read what is due, of a rank: a launcher can be outside its container."""
-        keys = tuple([rank.key for rank in ranks])
-        if keys and keys != self._ranks:
-            self._cores_due, self._times = now, 0.0
-            if keys[:1] != self._ranks[:1]:
-                self._surroundings_due = self._throttle_due = now
-                self.close()
-            self._ranks = keys
+        self._note_ranks(now, [rank.key for rank in ranks])
         inside = ranks[0] if ranks else members[0]
-        environment = inside.environment or {}
         if now >= self._cores_due:
             # Spread out, like all that is read of many jobs.
             self._times = min(RARELY, self._times + 1.0)
             apart = self._times * CORES_SECONDS_APART + self._pid % 8
             self._cores_due = now + (CORES_SECONDS if attached else apart)
             others = [rank.pid for rank in ranks if rank is not inside]
+            environment = inside.environment or {}
             self.cores = read_cores(inside.pid, environment, self._proc, others=others)
             self._read_purpose(now, members, ranks)
+            if self._meters is not None:
+                self._meters[0].search()
         if now >= self._surroundings_due:
             self._surroundings_due = now + (1.0 if attached else self._times) * SURROUNDINGS_SECONDS
-            self.surroundings = read_surroundings(inside.pid, environment, self._proc)
+            self.surroundings = read_surroundings(inside.pid, inside.environment or {}, self._proc)
             if any(member.pid == self._pid for member in members):
                 self.inner_pid = read_inner_pid(self._pid, self._proc)
         self.collectives.read(now, ranks, attached)
-        if attached or now >= self._throttle_due:
-            self._throttle_due = now + THROTTLE_SECONDS_APART
-            if self._throttle is None:
-                self._throttle = ThrottleMeter(inside.pid, self._proc)
-            self.throttled_percent = self._throttle.read()
-            if self._pressure is None:
-                self._pressure = PressureMeter(inside.pid, self._proc)
-            self.pressure = self._pressure.read(now)
+        if attached or now >= self._meters_due:
+            self._meters_due = now + METERS_SECONDS_APART
+            self._read_meters(now, inside.pid)
+
+    def _note_ranks(self, now: float, keys: Sequence[ProcessKey]) -> None:
+        """Read all anew where the first rank is another than before, and the cores where any is."""
+        if not keys or keys == self._ranks:
+            return
+        self._cores_due, self._times = now, 0.0
+        if keys[:1] != self._ranks[:1]:
+            self._surroundings_due = self._meters_due = now
+            self._meters = None
+        self._ranks = keys
+
+    def _read_meters(self, now: float, pid: int) -> None:
+        if self._meters is None:
+            self._meters = ThrottleMeter(pid, self._proc), PressureMeter(pid, self._proc)
+        throttle, pressure = self._meters
+        self.throttled_percent, self.pressure = throttle.read(), pressure.read(now)
 
     def _read_purpose(self, now: float, members: Sequence[Member], ranks: Sequence[Member]) -> None:
         """Find out whether it serves or simulates. Whoever runs backward passes, or has a loader,
@@ -296,13 +298,6 @@ class SlowReadings:
     def hurry(self) -> None:
         """Read the cores with the next look."""
         self._cores_due = 0.0
-
-    def close(self) -> None:
-        self.throttled_percent, self.pressure = None, JobPressure()
-        for meter in (self._throttle, self._pressure):
-            if meter is not None:
-                meter.close()
-        self._throttle = self._pressure = None
 
 
 # The job
@@ -396,12 +391,11 @@ class TrackedJob:
             self._without_ranks_at = now
         return self._without_ranks_at
 
-    def set_attached(self, attached: bool, may_keep_open: int) -> None:
-        """Read it closely from now on, or not any more, with the counters of ``may_keep_open``
-        processes kept open."""
+    def set_attached(self, attached: bool) -> None:
+        """Read it closely from now on, or not any more."""
         self.attached = attached
         self._slow.hurry()
-        self._members.keep_open(may_keep_open)
+        self._members.read_anew()
 
     def roots_among(self, rows: Mapping[int, Process]) -> list[int]:
         """Return its topmost processes that are still there, and not others with their PIDs."""
@@ -419,10 +413,6 @@ class TrackedJob:
     def holds(self, pid: int, started: float | None) -> bool:
         member = self.members.get(pid)
         return member is not None and (started is None or member.key[1] == started)
-
-    def close(self) -> None:
-        self._members.close()
-        self._slow.close()
 
     # What the snapshot says
 
@@ -447,13 +437,15 @@ class TrackedJob:
         return self._published
 
     def _running(self, at: Moment) -> Job:
-        ranks, before = self.ranks, self._published
+        ranks, before, slow = self.ranks, self._published, self._slow
         members = list(self._members)
-        self._slow.read(at.now, members, ranks, attached=self.attached)
+        slow.read(at.now, members, ranks, attached=self.attached)
         top = self.members.get(self.key[0]) or members[0]
         reported = {rank.key: self._loops.read(rank.key, at.unix) for rank in ranks if rank.reports}
         loops = {key: loop for key, loop in reported.items() if loop is not None}
-        launchers = (m for m in members if m.role.name == "launcher" and not m.role.guessed)
+        launchers = [m for m in members if m.role.name == "launcher" and not m.role.guessed]
+        # Where both are there, gloo is for what lies on the CPU.
+        collectives = [one for one in ("nccl", "gloo") if _has(ranks, f"pt_{one}_")]
         libraries = [rank.libraries for rank in ranks]
         return Job(
             pid=self.key[0],
@@ -461,24 +453,23 @@ class TrackedJob:
             attached=self.attached,
             command=before.command if before and top.pid != self.key[0] else top.row.command,
             user=top.row.user,
-            launcher=next((member.facts.program.name for member in launchers), None),
-            framework=next((one.framework for one in libraries if one.framework), None),
-            serves=self._slow.serves,
-            simulates=self._slow.simulates,
-            # Where both are there, gloo is for what lies on the CPU.
-            collectives=next((n for n in ("nccl", "gloo") if _has(ranks, f"pt_{n}_")), None),
-            behind_elsewhere=self._slow.collectives.behind.elsewhere,
-            cpu_build=next((one.cpu_build for one in libraries if one.cpu_build is not None), None),
-            world_size=next((m.role.numbers.world_size for m in ranks if m.role.numbers), None),
+            launcher=_first([one.facts.program.name for one in launchers]),
+            framework=_first([one.framework for one in libraries]),
+            serves=slow.serves,
+            simulates=slow.simulates,
+            collectives=_first(collectives),
+            behind_elsewhere=slow.collectives.behind.elsewhere,
+            cpu_build=_first([one.cpu_build for one in libraries]),
+            world_size=_first([one.role.numbers.world_size for one in ranks if one.role.numbers]),
             ranks=self._publish_ranks(ranks, loops, at),
             members=self._last_members,
             loops=tuple(loops.values()),
             gpu_uuids=self._gpus_so_far(at),
-            **self._slow.cores._asdict(),
-            **self._slow.surroundings._asdict(),
-            cpu_throttled_percent=self._slow.throttled_percent,
-            **self._slow.pressure._asdict(),
-            inner_pid=self._slow.inner_pid,
+            **slow.cores._asdict(),
+            **slow.surroundings._asdict(),
+            cpu_throttled_percent=slow.throttled_percent,
+            **slow.pressure._asdict(),
+            inner_pid=slow.inner_pid,
         )
 
     def _gpus_so_far(self, at: Moment) -> tuple[str, ...]:
@@ -577,6 +568,11 @@ def _loader_signs(rank: Member, workers: Sequence[Member], unix: float) -> Loade
         threads=rank.threads,
         kernel_seconds=rank.kernel_seconds,
     )
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    """Return the first that is known."""
+    return next((one for one in values if one is not None), None)
 
 
 def _has(ranks: Sequence[Member], thread: str) -> bool:

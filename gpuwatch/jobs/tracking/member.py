@@ -36,8 +36,8 @@ PSS_SHARE_APART = 0.0005
 """While nobody is attached to a job."""
 PSS_FIRST_SECONDS = 0.03
 """This much may be used at once in the beginning, so that a single look at a small job is whole."""
-PSS_LONGEST_SECONDS = 0.2
-"""A process for which one reading would take longer is left out: it would hold up the rest."""
+PSS_LARGEST_BYTES = 16 << 30
+"""A larger process, for which one reading takes 0.2 s, is left out: it would hold up the rest."""
 PSS_SECONDS = 10.0
 """Memory moves slowly: no process is read more often."""
 
@@ -45,19 +45,14 @@ SWITCHES_SECONDS = 2.0
 SWITCHES_SECONDS_APART = 6.0
 """Where its readings are not taken with every look: that file is the dearest of them."""
 METER_SECONDS_APART = 3.0
-METER_SECONDS_ASLEEP = 10.0
-METER_SECONDS_AT_REST = 30.0
-"""Where the kernel's clock of it says that it did not run: nothing of it is read then."""
+METER_SECONDS_AT_REST = 10.0
+"""Where it did not run, or used next to nothing: it is read again at once when it runs."""
+ASLEEP_PERCENT = 0.5
 METER_SECONDS_IN_TURNS = 2.0
 """For those of a large job that somebody is attached to, its ranks apart."""
-ASLEEP_PERCENT = 0.5
-"""A process that used less of a core and neither read nor wrote, and uses none now, sleeps."""
 FIRST_RATES_SECONDS = 0.1
 """The second reading comes with the next snapshot, so that a single look has rates too: less than
 lies between its two (``watching.SETTLE_SECONDS``)."""
-
-_GIB = 1 << 30
-_FIRST_GUESS_SECONDS_PER_GIB = 0.012
 
 Pair = tuple[float, float]
 
@@ -130,7 +125,7 @@ class Counters:
     """Two counters of one file, and how fast they rise a second; each rate at most ``most``.
     ``parse`` raises ``ValueError`` for what is no such file."""
 
-    __slots__ = ("_at", "_before", "_file", "_most", "_parse", "path", "rates")
+    __slots__ = ("_at", "_before", "_most", "_parse", "path", "rates")
 
     def __init__(
         self, path: str, parse: Callable[[bytes], Pair], most: float = float("inf")
@@ -138,21 +133,15 @@ class Counters:
         self.path = path
         self._parse = parse
         self._most = most
-        self._file: procfs.KernelFile | None = None
         self._at = 0.0
         self._before: Pair | None = None
         self.rates: tuple[float | None, float | None] = (None, None)
 
-    def read(self, now: float, *, keep_open: bool = False) -> bool:
+    def read(self, now: float) -> bool:
         """Read them if some time has passed; whether that was refused. Without rates where they
         cannot be read."""
         try:
-            if keep_open:
-                if self._file is None:
-                    self._file = procfs.KernelFile(self.path)
-                values = self._parse(self._file.read())
-            else:
-                values = self._parse(procfs.read_once(self.path))
+            values = self._parse(procfs.read_once(self.path))
         except (OSError, ValueError) as error:
             self._before, self.rates = None, (None, None)
             return isinstance(error, PermissionError)
@@ -173,11 +162,6 @@ class Counters:
         self._at = max(self._at, until)
         if self._before is not None:
             self.rates = _AT_REST
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 class ChildrenMeter:
@@ -218,54 +202,45 @@ class MemberMeter:
     """Meter of what one process uses beyond its stat line: cheap counters, each read at
     its own pace. Never raises: what cannot be read is ``None``."""
 
-    def __init__(self, pid: int, proc: Path = procfs.PROC, *, keep_open: bool = False) -> None:
+    def __init__(self, pid: int, proc: Path = procfs.PROC) -> None:
         folder = f"{proc}/{pid}"
         self._scheduling = Counters(f"{folder}/schedstat", parse_schedstat, 100.0)
         self._io = Counters(f"{folder}/io", parse_io)
         self._switches = Counters(f"{folder}/status", parse_switches)
         self._delay = Counters(f"{folder}/stat", parse_block_delay, 100.0)
         self._pid = pid
-        self._keep_open = keep_open
         self.rates = NO_RATES
         self._rates_of: tuple[object, ...] = ()
         self.refused = False
         """Its user does not let gpuwatch see what it reads and writes."""
-        self.proportional_bytes: int | None = None
-        self.proportional_at: float | None = None
         self.due = self._switches_due = -math.inf
         """When rates are to be taken again."""
         self._read_at = -math.inf
         self._times_read = 0
-        self._sleeps = False
-
-    def keep_open(self, keep_open: bool) -> None:
-        """Keep its counters open from now on, or open them for each reading."""
-        self.close()
-        self._keep_open = keep_open
-        self.due = -math.inf
+        self._rests = False
 
     def has_run(self, ran_at: float) -> bool:
         """True if it has run since its rates were taken."""
         return ran_at > self._read_at
 
     def wake(self, now: float, apart: float) -> None:
-        """Take its rates again at once if it slept; ``apart``: seconds between two snapshots.
+        """Take its rates again at once if it rested; ``apart``: seconds between two snapshots.
 
         What it did when it woke is of the last few seconds, for as long as its rates will be
         held: not of all the time in which it did nothing."""
-        if self._sleeps:
-            self._sleeps = False
+        if self._rests:
+            self._rests = False
             held = math.ceil(METER_SECONDS_APART / apart) * apart if apart > 0.0 else 0.0
             self.rested(now - held)
             self.due = now
 
     def measure(
-        self, now: float, *, every: float, disk_wait: bool, ran: bool, may_sleep: float | None
+        self, now: float, *, every: float, disk_wait: bool, ran: bool, may_rest: bool
     ) -> Rates:
         """Return rates up to now, or those of the last time where it is not time yet.
 
-        They are taken again in ``every`` seconds, or after ``may_sleep`` seconds where it did
-        nothing between the last two readings. ``ran``: it may have run since the last one."""
+        They are taken again in ``every`` seconds, or once it runs, where it ``may_rest`` and has
+        not ``ran`` since the last reading or did nothing that counts."""
         if now < self.due:
             return self.rates
         switches = now >= self._switches_due
@@ -278,9 +253,9 @@ class MemberMeter:
         else:
             rates = self.rested(now)
         self._read_at = now
-        self._sleeps = False
-        if may_sleep is not None and every >= METER_SECONDS_APART and _did_nothing(rates):
-            self._sleeps, every = True, may_sleep
+        rests = not ran or _did_nothing(rates)
+        self._rests = may_rest and rests and every >= METER_SECONDS_APART
+        every = METER_SECONDS_AT_REST if self._rests else every
         # Spread out, so that not all are read at one moment.
         spread = self._pid % 8 * every / 32
         self.due = now + (min(every, FIRST_RATES_SECONDS) if first else every + spread)
@@ -289,8 +264,8 @@ class MemberMeter:
 
     def update(self, now: float, *, switches: bool, disk_wait: bool) -> Rates:
         """Read what is cheap, and the dearer ``switches`` and ``disk_wait`` if asked to."""
-        self._scheduling.read(now, keep_open=self._keep_open)
-        self.refused = self.refused or self._io.read(now, keep_open=self._keep_open)
+        self._scheduling.read(now)
+        self.refused = self.refused or self._io.read(now)
         if switches:
             self._switches.read(now)
         if disk_wait:
@@ -311,70 +286,11 @@ class MemberMeter:
             self.rates = Rates(*cpu, delay[0], *io, *switch)
         return self.rates
 
-    def close(self) -> None:
-        self._scheduling.close()
-        self._io.close()
-
 
 def _did_nothing(rates: Rates) -> bool:
     main = rates.main_thread_cpu_percent
-    return (
-        main is not None
-        and main < ASLEEP_PERCENT
-        and rates.read_bytes_per_second in (0.0, None)
-        and rates.write_bytes_per_second in (0.0, None)
-    )
-
-
-class MemoryShare:
-    """Reads proportional memory within its budget of time: the process that waited longest is
-    next."""
-
-    def __init__(self, proc: Path = procfs.PROC, first_seconds: float = PSS_FIRST_SECONDS) -> None:
-        self._proc = proc
-        self._balance_seconds = first_seconds
-        self._at: float | None = None
-        self._seconds_per_gib = _FIRST_GUESS_SECONDS_PER_GIB
-
-    def spend(
-        self,
-        now: float,
-        members: Callable[[], Iterable[tuple[int, int | None, MemberMeter]]],
-        share: float = PSS_SHARE,
-    ) -> None:
-        """``members`` gives PID, resident bytes and meter of each; the meters take what was
-        read."""
-        if self._at is not None:
-            # What is not needed is not saved up.
-            self._balance_seconds = min(0.0, self._balance_seconds + (now - self._at) * share)
-        self._at = now
-        if self._balance_seconds < 0.0:
-            return
-        waiting = [
-            (meter.proportional_at or float("-inf"), pid, resident or 0, meter)
-            for pid, resident, meter in members()
-            if not meter.refused
-            and (meter.proportional_at is None or now - meter.proportional_at >= PSS_SECONDS)
-        ]
-        for _, pid, resident, meter in sorted(waiting, key=lambda entry: entry[:2]):
-            meter.proportional_at, meter.proportional_bytes = now, None
-            if resident / _GIB * self._seconds_per_gib > PSS_LONGEST_SECONDS:
-                continue
-            meter.proportional_bytes = self._read(pid, resident)
-            if self._balance_seconds < 0.0:
-                return
-
-    def _read(self, pid: int, resident: int) -> int | None:
-        started = time.perf_counter()
-        try:
-            found = parse_pss(procfs.read_once(f"{self._proc}/{pid}/smaps_rollup", 4096))
-        except (OSError, ValueError):
-            found = None
-        seconds = time.perf_counter() - started
-        self._balance_seconds -= seconds
-        if resident > _GIB // 4:
-            self._seconds_per_gib += 0.2 * (seconds * _GIB / resident - self._seconds_per_gib)
-        return found
+    moved = rates.read_bytes_per_second, rates.write_bytes_per_second
+    return main is not None and main < ASLEEP_PERCENT and not any(moved)
 
 
 # The process
@@ -385,8 +301,6 @@ THREADS_SECONDS = 2.0
 THREADS_SECONDS_APART = 5.0
 """For jobs nobody is attached to. Both are shorter than ``loader.PIN_SETTLE_SECONDS``."""
 THREADS_SECONDS_LONGEST = 60.0
-NEW_SECONDS = 60.0
-"""For so long after it was first seen more is still found out of it, run or not."""
 
 ENDED_STATES = ("Z", "X")
 LASTING_STATES = (*ENDED_STATES, "T", "t")
@@ -443,17 +357,13 @@ class Member(Evidence):
         self.gpus: tuple[GpuKey, ...] = ()
         """GPUs that it uses now."""
         self.meter = MemberMeter(row.pid, proc)
-        self.traffic: Traffic = UNSEEN
+        self.proportional_bytes: int | None = None
+        self._proportional_at = -math.inf
+        self._traffic: Traffic = UNSEEN
         self._below: Sequence[int] = ()
         self._children = ChildrenMeter(row.pid, proc)
         self._made: JobMember | None = None
         self._made_of: tuple[object, ...] = ()
-
-    @property
-    def has_memory_to_read(self) -> bool:
-        """It lives, and has run since its proportional memory was read."""
-        read_at = self.meter.proportional_at
-        return self.is_alive and (read_at is None or self._ran_at > read_at)
 
     @property
     def is_alive(self) -> bool:
@@ -464,6 +374,25 @@ class Member(Evidence):
     def follow_row(self, row: Process, now: float, unix: float, apart: float) -> bool:
         """Take the process's row of this time, ``apart`` seconds after the one before."""
         before, self.row = self.row, row
+        self._note_use(now)
+        if row is before and self.settled:
+            return False
+        if not self._rests_by_its_row():
+            self.meter.wake(now, apart)
+        state, was = row.state, before.state
+        changed = state != was and (state in LASTING_STATES or was in LASTING_STATES)
+        if row is not before and self.is_alive:
+            changed = self._note_program(before, now) or changed
+        if not self.settled:
+            started = row.started_at_unix_seconds
+            age = 0.0 if started is None else unix - started
+            self.settled = max(age, now - self._seen_at) >= SETTLE_SECONDS
+            changed = changed or self.settled
+        return changed
+
+    def _note_use(self, now: float) -> None:
+        """Note when it ran, and since when it has kernels on a GPU."""
+        row = self.row
         if row.gpu_busy_percent is not None and row.gpu_busy_percent > 0.0:
             if self._kernels_at is None:
                 self._kernels_at = now
@@ -472,27 +401,19 @@ class Member(Evidence):
             self._ran_at = now
             if self._evidence_waits < math.inf:
                 self.evidence_due, self._evidence_waits = self._evidence_waits, math.inf
-        if row is before and self.settled:
+
+    def _note_program(self, before: Process, now: float) -> bool:
+        """Read its facts again where it is another program now (after an exec), with another
+        environment, or has another parent; whether that is so."""
+        row = self.row
+        renamed = row.name != before.name or row.command != before.command
+        if not renamed and row.parent_pid == before.parent_pid:
             return False
-        if not self._rests_by_its_row():
-            self.meter.wake(now, apart)
-        state, was = row.state, before.state
-        changed = state != was and (state in LASTING_STATES or was in LASTING_STATES)
-        if row is not before and self.is_alive:
-            # After an exec it is another program, with another environment.
-            renamed = row.name != before.name or row.command != before.command
-            if renamed or row.parent_pid != before.parent_pid:
-                self._read_facts()
-                self._libraries_at.tries = 0
-                if renamed:
-                    self._libraries_at.due = now
-                changed = True
-        if not self.settled:
-            started = row.started_at_unix_seconds
-            age = 0.0 if started is None else unix - started
-            self.settled = max(age, now - self._seen_at) >= SETTLE_SECONDS
-            changed = changed or self.settled
-        return changed
+        self._read_facts()
+        self._libraries_at.tries = 0
+        if renamed:
+            self._libraries_at.due = now
+        return True
 
     def use_gpus(self, gpus: tuple[GpuKey, ...]) -> None:
         self.gpus, self.uses_gpu = gpus, True
@@ -522,11 +443,6 @@ class Member(Evidence):
         changed = role.name != self.role.name
         self.role = role
         return changed
-
-    def keep_open(self, keep_open: bool) -> None:
-        """Keep its counters open from now on, or not; all that is read of it is due."""
-        self.traffic = UNSEEN
-        self.meter.keep_open(keep_open)
 
     # The evidence of its role
 
@@ -621,22 +537,24 @@ class Member(Evidence):
         """Count what processes with these PIDs use as this loader worker's."""
         self._below = below
 
-    def publish(self, now: float, *, every: float, disk_wait: bool, anew: bool) -> JobMember:
+    def publish(
+        self, now: float, traffic: Traffic, *, every: float, disk_wait: bool, anew: bool
+    ) -> JobMember:
         """Return the process as the snapshot has it: as it was until its readings are due again,
         unless it is to be made ``anew``; the same object while nothing of it changes."""
         meter, role = self.meter, self.role
+        self._traffic = traffic
         if self._made is not None and now < meter.due and not anew:
             return self._made
         ran = meter.has_run(self._ran_at)
-        rates = meter.measure(
-            now, every=every, disk_wait=disk_wait, ran=ran, may_sleep=self._may_sleep(now)
-        )
+        may_rest = self._rests_by_its_row() and not self._below
+        rates = meter.measure(now, every=every, disk_wait=disk_wait, ran=ran, may_rest=may_rest)
         works: tuple[float | None, bool | None] = (None, None)
         if role.name == "loader_worker":
             works = self._children.update(now, self._below, ran=ran), self._awaits_work()
-        of_row, proportional = _of_row(self.row), meter.proportional_bytes
+        of_row, proportional = _of_row(self.row), self.proportional_bytes
         # Of the row only what is shown: with every look its share of the GPU is another.
-        made_of = (of_row, rates, role, proportional, self.orphaned, self.traffic, works)
+        made_of = (of_row, rates, role, proportional, self.orphaned, traffic, works)
         if self._made is None or made_of != self._made_of:
             self._made_of = made_of
             readings: dict[str, Any] = dict(zip(Rates._fields, rates, strict=True))
@@ -653,26 +571,39 @@ class Member(Evidence):
                 awaits_work=works[1],
                 **dict(zip(_ROW_FIELDS, of_row, strict=True)),
                 **readings,
-                **self.traffic._asdict(),
+                **traffic._asdict(),
             )
         return self._made
 
+    def wants_memory_read(self, now: float) -> bool:
+        """Whether its proportional memory may be another than when it was read."""
+        read_at = self._proportional_at
+        due = self._ran_at > read_at and now - read_at >= PSS_SECONDS
+        return due and self.is_alive and not self.meter.refused
+
+    def read_memory(self, now: float) -> float:
+        """Read its proportional memory; how many seconds that took."""
+        began, self._proportional_at = time.perf_counter(), now
+        self.proportional_bytes = None
+        if (self.row.memory_resident_bytes or 0) <= PSS_LARGEST_BYTES:
+            with contextlib.suppress(OSError, ValueError):
+                text = procfs.read_once(f"{self._proc}/{self.pid}/smaps_rollup", 4096)
+                self.proportional_bytes = parse_pss(text)
+        return time.perf_counter() - began
+
+    @property
+    def memory_read_at(self) -> float:
+        """When its proportional memory was read last; long ago if never."""
+        return self._proportional_at
+
     def _rests_by_its_row(self) -> bool:
         return self.row.cpu_percent == 0.0 and self.row.state == "S"
-
-    def _may_sleep(self, now: float) -> float | None:
-        """Return for how long nothing of it need be read where it does nothing; ``None``: it may
-        work by what its row says, or there are processes below it."""
-        if not self._rests_by_its_row() or self._below:
-            return None
-        rests = self._has_clock and now - self._seen_at >= NEW_SECONDS
-        return METER_SECONDS_AT_REST if rests else METER_SECONDS_ASLEEP
 
     def _awaits_work(self) -> bool | None:
         """Tell whether it waits for work, as ``JobMember`` has it. Where its connections are not
         seen it may as well wait for one of them, and where a process is below it, for its
         output."""
-        waits = self.traffic.awaits_network
+        waits = self._traffic.awaits_network
         if waits is None or self.role.guessed or self.row.state not in ("R", "S", "D"):
             return None
         if waits or self.row.state != "S":
@@ -683,3 +614,25 @@ class Member(Evidence):
         if not where.startswith(_AWAITS_WORK):
             return False
         return None if self._below else True
+
+
+class MemoryShare:
+    """Reads proportional memory within a share of the time: the process that waited longest is
+    next."""
+
+    def __init__(self, at_once_seconds: float = PSS_FIRST_SECONDS) -> None:
+        self._at_once_seconds = at_once_seconds
+        self._due = -math.inf
+
+    def read(self, now: float, members: Iterable[Member], share: float = PSS_SHARE) -> None:
+        """Read that of some of ``members``, if it is time."""
+        if now < self._due:
+            return
+        spent = -self._at_once_seconds
+        waiting = [one for one in members if one.wants_memory_read(now)]
+        for member in sorted(waiting, key=attrgetter("memory_read_at", "pid")):
+            spent += member.read_memory(now)
+            if spent > 0.0:
+                break
+        # What is not needed is not saved up.
+        self._at_once_seconds, self._due = 0.0, now + max(0.0, spent) / share

@@ -27,12 +27,11 @@ from gpuwatch.jobs.tracking.job import Moment, TrackedJob
 from gpuwatch.jobs.tracking.member import (
     PSS_SHARE,
     PSS_SHARE_APART,
-    MemberMeter,
     MemoryShare,
     accounts_for_disk_wait,
 )
 from gpuwatch.sources.linux import procfs
-from gpuwatch.sources.linux.processes import ProcessList, descriptors_to_keep, user_name
+from gpuwatch.sources.linux.processes import ProcessList, user_name
 
 # All processes of the machine, for what the tree of a job does not reach
 
@@ -181,75 +180,9 @@ class Tree:
         return False
 
 
-# Sentences that a person should know about the jobs
+# What a person should know about the jobs
 
-ORPHANED_SECONDS = 10.0
-"""PyTorch's workers look every 5 s whether their parent is there, and end by themselves."""
 STARTED_AGAIN_SECONDS = 60.0
-PIDS_NAMED = 6
-
-
-class Notes:
-    """Sentences about the jobs, each with the time since when it holds.
-
-    They name jobs by their PIDs alone: a redacted recording holds them as they are, so no command
-    line, user or folder may be in them.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._since: dict[str, float] = {}
-        self._orphaned_since: dict[str, float] = {}
-        self._missing: str | None = None
-        self._again: tuple[float, str] | None = None
-
-    def note_missing(self, pid: int | None) -> None:
-        """Note the PID that was asked for, where no process has it (or another has)."""
-        self._missing = None
-        if pid is not None:
-            self._missing = f"Process {pid} has ended: there is no job to show."
-
-    def note_started_again(self, pid: int | None) -> None:
-        self._again = None
-        if pid is not None:
-            sentence = (
-                f"The job was started again, as process {pid}: the same command by the same user "
-                "in the same folder. That run is shown now."
-            )
-            self._again = (self._clock.monotonic() + STARTED_AGAIN_SECONDS, sentence)
-
-    def about(self, jobs: Iterable[TrackedJob], now: float) -> tuple[Problem, ...]:
-        """Return what is to be said now."""
-        sentences: dict[str, tuple[str, str]] = {}
-        if self._missing is not None:
-            sentences["missing"] = ("warning", self._missing)
-        if self._again is not None and now < self._again[0]:
-            sentences["again"] = ("info", self._again[1])
-        waiting = {}
-        for job in jobs:
-            if job.refused:
-                sentences[f"refused {job.key}"] = ("warning", _refused(job))
-            if job.orphaned_workers and job.without_ranks_since(now) is not None:
-                name = f"orphans {job.key}"
-                waiting[name] = self._orphaned_since.get(name, now)
-                if now - waiting[name] >= ORPHANED_SECONDS:
-                    sentences[name] = ("warning", _orphans(job))
-        self._orphaned_since = waiting
-        unix = self._clock.unix()
-        self._since = {name: self._since.get(name, unix) for name in sentences}
-        return tuple(
-            [
-                Problem(
-                    source="jobs",
-                    message=message,
-                    # A finding that names the same orphans takes its place.
-                    reading="orphaned" if name.startswith("orphans ") else None,
-                    since_unix_seconds=self._since[name],
-                    severity=severity,
-                )
-                for name, (severity, message) in sentences.items()
-            ]
-        )
 
 
 def _refused(job: TrackedJob) -> str:
@@ -258,17 +191,6 @@ def _refused(job: TrackedJob) -> str:
     return (
         f"The environment, libraries, I/O and shared memory of job {job.key[0]} cannot be read"
         f"{owner}: run gpuwatch as that user or as root (in a container with SYS_PTRACE)."
-    )
-
-
-def _orphans(job: TrackedJob) -> str:
-    pids = [str(member.pid) for member in job.orphaned_workers]
-    one = len(pids) == 1
-    shown = " ".join(pids[:PIDS_NAMED]) + (" ..." if len(pids) > PIDS_NAMED else "")
-    return (
-        f"{'1 loader worker is' if one else f'{len(pids)} loader workers are'} left over from a "
-        f"job that has ended, and {'holds' if one else 'hold'} memory: end "
-        f"{'it' if one else 'them'} with `kill {shown}`."
     )
 
 
@@ -301,8 +223,11 @@ class JobTracker:
         self._table = ProcessTable(proc)
         self._orphans: dict[int, TrackedJob | None] = {}
         self._fine = FineSampler(clock, proc)
-        self._memory = MemoryShare(proc)
-        self._notes = Notes(clock)
+        self._memory = MemoryShare()
+        self._started_again: tuple[float, int] | None = None
+        """The next run that is watched now: until when that is said, and its PID."""
+        self._since: dict[str, float] = {}
+        """Unix times since when there is something to say."""
         self._jobs: list[TrackedJob] = []
         self._attached: ProcessKey | None = None
         self._bound: TrackedJob | None = None
@@ -324,7 +249,6 @@ class JobTracker:
         self._facts.clear()
         if self._options.attached != self._attached:
             self._attach(self._options.attached)
-            self._notes.note_started_again(None)
         self._look_around(now)
         # The ranks may report of their loop, where they are not known to.
         ranks = (rank.key for job in self._jobs for rank in job.ranks if not rank.reports)
@@ -370,13 +294,11 @@ class JobTracker:
                 if max(hidden, default=0.0) > HIDDEN_PERCENT
                 else workers,
             )
-        return tuple(jobs), self._notes.about(self._jobs, at.now)
+        return tuple(jobs), self._problems(at.now)
 
     def close(self) -> None:
         self._fine.close()
         self._loops.close()
-        for job in self._jobs:
-            job.close()
         self._jobs.clear()
         self._bound = None
 
@@ -385,9 +307,9 @@ class JobTracker:
     def _attach(self, key: ProcessKey | None) -> None:
         self._attached, self._bound = key, None
         self._next_run = NextRun(self._proc)
-        self._notes.note_missing(None)
+        self._started_again = None
         for job in self._jobs:
-            job.set_attached(False, 0)
+            job.set_attached(False)
 
     def _bind(self, at: Moment) -> None:
         """Find the job of the process that was asked for, once."""
@@ -395,12 +317,11 @@ class JobTracker:
             return
         if self._bound is None:
             self._bound = next((job for job in self._jobs if job.holds(*self._attached)), None)
-            self._notes.note_missing(self._attached[0] if self._bound is None else None)
         job = self._bound
         if job is None:
             return
         if not job.attached:
-            job.set_attached(True, descriptors_to_keep() // 2)
+            job.set_attached(True)
         if job.key[0] in job.members and job.without_ranks_since(at.now) is None:
             self._next_run.learn(at.now, job.key[0])
 
@@ -421,7 +342,7 @@ class JobTracker:
         if top is not None and self._options.attached == self._attached:
             self._options.attached = key = (top.pid, top.started_at)
             self._attach(key)
-            self._notes.note_started_again(top.pid)
+            self._started_again = now + STARTED_AGAIN_SECONDS, top.pid
 
     def _top(self, pid: int, now: float) -> int:
         due, top, apart = self._tops.get(pid, (now, pid, 0.5 * CLIMB_SECONDS))
@@ -518,26 +439,43 @@ class JobTracker:
 
     def _remove(self, job: TrackedJob) -> None:
         self._jobs.remove(job)
-        job.close()
         if job is self._bound:
             self._bound = None
+
+    def _problems(self, now: float) -> tuple[Problem, ...]:
+        """Return what is to be said now. Jobs are named by their PIDs alone: a redacted recording
+        holds the sentences as they are, so no command line, user or folder may be in them."""
+        said = {("warning", _refused(job)) for job in self._jobs if job.refused}
+        if self._attached is not None and self._bound is None:
+            ended = f"Process {self._attached[0]} has ended: there is no job to show."
+            said.add(("warning", ended))
+        if self._started_again is not None and now < self._started_again[0]:
+            again = (
+                f"The job was started again, as process {self._started_again[1]}: the same command "
+                "by the same user in the same folder. That run is shown now."
+            )
+            said.add(("info", again))
+        unix = self._clock.unix()
+        self._since = {message: self._since.get(message, unix) for _, message in said}
+        return tuple(
+            [
+                Problem(
+                    source="jobs",
+                    message=message,
+                    since_unix_seconds=self._since[message],
+                    severity=severity,
+                )
+                for severity, message in sorted(said)
+            ]
+        )
 
     # What else is read
 
     def _read_memory(self, now: float) -> None:
         """Read proportional memory, of the attached job only if there is one: the time is short."""
         jobs = self._jobs if self._bound is None else [self._bound]
-
-        def residents() -> Iterable[tuple[int, int | None, MemberMeter]]:
-            return [
-                (member.pid, member.row.memory_resident_bytes, member.meter)
-                for job in jobs
-                for member in job.members.values()
-                if member.has_memory_to_read
-            ]
-
         share = PSS_SHARE_APART if self._bound is None else PSS_SHARE
-        self._memory.spend(now, residents, share)
+        self._memory.read(now, (one for job in jobs for one in job.members.values()), share)
 
 
 def _by_pid(processes: Iterable[Process]) -> tuple[dict[int, Process], dict[int, tuple[str, ...]]]:

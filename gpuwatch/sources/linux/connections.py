@@ -25,6 +25,8 @@ ARRIVING_MILLISECONDS = 20
 ASKED_AGAIN_MILLISECONDS = 1000
 """A client that asks again as soon as it is answered does both within one tick of the kernel's
 clock. So does one that is answered at once, and it has long done so where nobody asks any more."""
+OPEN_MILLISECONDS = 10_000
+"""One on which nothing has come for so long, whatever was sent, is open for messages."""
 
 _REQUEST = struct.Struct("=IHHIIBBBxI48x")
 """``struct nlmsghdr`` and ``inet_diag_req_v2``."""
@@ -75,7 +77,7 @@ def parse(message: bytes) -> tuple[int, Connection]:
             sent, received = _COUNTS.unpack_from(message, at + 4)
         at += max(4, length + 3 & ~3)
     recent = ASKED_AGAIN_MILLISECONDS if since_sent == since_received else ARRIVING_MILLISECONDS
-    waits = since_sent < since_received or since_received < recent
+    waits = since_sent < since_received < OPEN_MILLISECONDS or since_received < recent
     waits = state == _SYN_SENT or unsent > 0 or waits
     return inode, Connection(state, (own + port, peer + peer_port), waits, sent, received)
 

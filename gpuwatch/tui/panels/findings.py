@@ -262,11 +262,8 @@ def _worth_saying(view: View) -> list[Problem]:
 
 
 def _is_a_finding(view: View, problem: Problem) -> bool:
-    """Return whether a finding says it: a GPU that is lost, or orphans, are said once, with what to
-    do."""
+    """Return whether a finding says it: a GPU that is lost is said once, with what to do."""
     findings = () if view.diagnosis is None else view.diagnosis.findings
-    if problem.reading == "orphaned":
-        return any(one.rule == "orphaned_workers" for one in findings)
     names: set[str | None] = {problem.target} if problem.reading is None else set()
     if problem.reading == "lost":
         names = {gpu.uuid for gpu in view.gpus if gpu.lost}

@@ -18,6 +18,7 @@ from tests.evaluation.simulator.setting import (
     Setting,
     late_save,
     metrics,
+    new_epoch,
     recompile,
 )
 
@@ -85,6 +86,24 @@ def test_recompiles_are_named(attached: bool) -> None:
     said = told(watched((25.0, recompile(7.0)), attached=attached, seconds=150.0))
     assert {rule for one in said for rule in rules_of(one)} == {"recompiles"}
     assert rules_of(said[-1]) == ["recompiles"]
+
+
+@ATTACHED
+@pytest.mark.parametrize("age", [14.0, None])
+def test_workers_that_restart_are_named_in_the_second_epoch(
+    age: float | None, attached: bool
+) -> None:
+    """Epochs of 20 s and 7 s to start workers; watched from the start on or late, and the imports
+    of the new workers are no loading."""
+    job = (27.0, new_epoch(7.0))
+    said = told(watched(job, attached=attached, age=age, seconds=110.0))
+    assert {rule for one in said for rule in rules_of(one)} == {"workers_restart"}
+    first = next(at for at, one in enumerate(said) if one.findings)
+    assert first < 2 * 27.0 + 14.0
+    (found,) = said[-1].findings
+    assert [one.setting for one in found.advice] == ["persistent_workers"]
+    assert found.gain is not None
+    assert found.gain.factor == pytest.approx(27.0 / 20.0, rel=0.1)
 
 
 @ATTACHED

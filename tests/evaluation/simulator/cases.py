@@ -55,7 +55,7 @@ shm_full | shm_full | |  | loader
 checkpoint_pauses | checkpoint_pauses | | oscillation
 recompiles | recompiles | undecided | oscillation
 validation_pauses | validation_pauses | | oscillation
-workers_restart | validation_pauses | | oscillation | loader
+workers_restart | workers_restart | validation_pauses | oscillation | loader
 logging | network_calls | oscillation undecided |
 late_rank | straggler collective_wait | | busy_without_work oscillation
 late_loader | straggler collective_wait loader_cpu_bound | | busy_without_work | loader

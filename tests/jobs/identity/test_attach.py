@@ -268,24 +268,6 @@ def test_a_slurm_job_is_found_by_its_cgroup(fake: FakeProc) -> None:
     assert slurm_process("1", fake.root) is None
 
 
-@pytest.mark.parametrize(
-    ("code", "why"),
-    [("", "belongs to root"), ("os.setgid(65534); os.setuid(65534)", "is protected")],
-)
-def test_what_may_not_be_looked_into_is_watched_with_a_note(
-    started: Children, code: str, why: str
-) -> None:
-    """What will be missing and how to see it: nobody looks at root's process, and at one that has
-    changed its user, which the kernel forbids even to that user."""
-    if os.geteuid() != 0:
-        pytest.skip("needs to act as another user")
-    child = started.waiting(code)
-    said = look(child.pid, "nobody")
-    assert said.startswith(f"watched {child.pid} PID {child.pid} {why}")
-    assert "environment" in said
-    assert "run gpuwatch with sudo to see them." in said
-
-
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_process_that_proc_hides_is_said_to_exist(started: Children, level: int) -> None:
     """hidepid: the PID is not unknown, and who can see it is named."""

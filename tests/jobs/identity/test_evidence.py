@@ -20,10 +20,10 @@ def test_only_known_variables_are_kept_and_made_safe(fake: FakeProc) -> None:
     (fake.root / "42").mkdir(parents=True)
     (fake.root / "42" / "environ").write_bytes(raw)
     assert read_environment(42, fake.root) == {"RANK": "3", "WORLD_SIZE": "8"}
-    hostile = b"CONDA_DEFAULT_ENV=\x1b[31mml\xff\0RANK=\xd9\xa3\0"
+    hostile = b"CONDA_PREFIX=\x1b[31mml\xff\0RANK=\xd9\xa3\0"
     (fake.root / "42" / "environ").write_bytes(hostile)
     found = read_environment(42, fake.root)
-    assert found["CONDA_DEFAULT_ENV"] == "\N{REPLACEMENT CHARACTER}[31mml\N{REPLACEMENT CHARACTER}"
+    assert found["CONDA_PREFIX"] == "\N{REPLACEMENT CHARACTER}[31mml\N{REPLACEMENT CHARACTER}"
     assert rank_numbers(found) is None
     assert read_environment(43, fake.root) is None
 

@@ -1,12 +1,8 @@
 """What a job prints is kept by a process of its own."""
 
-import fcntl
 import os
-import re
-import resource
 import subprocess
 import sys
-import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,15 +24,6 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def waiting_bytes(far: int) -> int:
-    """What was written to a pipe and not yet read at its other end."""
-    return int.from_bytes(fcntl.ioctl(far, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-
-def is_asleep(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"S"
 
 
 def test_a_full_disk_is_survived(tmp_path: Path) -> None:
@@ -68,31 +55,16 @@ def test_a_full_disk_is_survived(tmp_path: Path) -> None:
 
 
 class TestProcess:
-    def start(
-        self, path: Path, ends: tuple[int, int] | None = None, most_bytes: int = -1
-    ) -> tuple[subprocess.Popen[bytes], int]:
-        """``most_bytes``: the file may not grow beyond (ulimit -f)."""
-        near, far = ends or os.openpty()
+    def start(self, path: Path) -> tuple[subprocess.Popen[bytes], int]:
+        near, far = os.openpty()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        limit = (resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-B", keeper.__file__, str(near), str(descriptor)],
             pass_fds=(near, descriptor),
-            preexec_fn=lambda: resource.setrlimit(*limit),  # noqa: PLW1509
         )
         os.close(near)
         os.close(descriptor)
         return process, far
-
-    def test_survives_a_file_that_may_not_grow(self, tmp_path: Path) -> None:
-        """A limit on the size of files stops neither the keeper nor, behind it, the job."""
-        process, far = self.start(tmp_path / "log", most_bytes=10_000)
-        # Far more than the terminal holds by itself: it all goes, so somebody takes it.
-        for _ in range(30):
-            os.write(far, b"y" * 1000)
-        os.close(far)
-        assert process.wait(60) == 0
-        assert (tmp_path / "log").stat().st_size == 10_000
 
     def test_ends_with_the_last_that_holds_the_terminal(self, tmp_path: Path) -> None:
         """It goes on while any process has the terminal open, and ends with the last."""
@@ -108,26 +80,6 @@ class TestProcess:
         child.communicate(b"\n")
         assert process.wait(60) == 0
         assert path.read_bytes() == b"parent!child\r\n"
-
-    def test_says_at_the_end_what_is_missing(self, tmp_path: Path) -> None:
-        """Output lost just before the end is noted in the file, if there is room for that by
-        then."""
-        with small_disk(tmp_path / "disk", 64 * 1024) as disk:
-            ballast, path = disk / "ballast", disk / "log"
-            ballast.write_bytes(bytes(56 * 1024))
-            # A pipe, unlike a terminal, says how much of it has not been taken yet.
-            process, far = self.start(path, os.pipe())
-            os.write(far, b"x" * 40_000)
-            wait_until(lambda: waiting_bytes(far) == 0 and is_asleep(process.pid))
-            assert path.stat().st_size < 40_000
-            ballast.unlink()
-            os.close(far)
-            assert process.wait(60) == 0
-            text = path.read_bytes()
-            found = re.search(
-                rb"\n\[gpuwatch: (\d+) bytes of output are missing here: No space", text
-            )
-            assert text[: found.start()].count(b"x") + int(found[1]) == 40_000
 
     def test_holds_nothing_else(self, tmp_path: Path) -> None:
         """It keeps no folder busy and no descriptor open but its own two and its streams, and

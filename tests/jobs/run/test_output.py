@@ -65,18 +65,11 @@ def test_escape_that_never_ends() -> None:
     assert lines[1:] == ["after", "third"]
 
 
-BARS = [f"\nouter {n}\n\rinner {n}\x1b[A\x1b[A" for n in (1, 2, 3)]
-STEP = "\x1b[1mstep 1\x1b[0m\nloss 0.5\n"
 DRAWN = {
     "a progress bar overwrites itself": (
         ["\r 10%|#    |", "\r 20%|##   |", "\r100%\x1b[K", " done\n"], ["100% done"]
     ),
     "what was longer before is gone": (["abcdef\rxyz"], ["xyz"]),
-    "nested bars stay on their lines": (["start", *BARS], ["start", "outer 3", "inner 3"]),
-    "a display erases its lines": (
-        [STEP, "\x1b[1A\x1b[2K\x1b[1A\x1b[2K", "step 2\nloss 0.4\n"], ["step 2", "loss 0.4"]
-    ),
-    "the cursor stays among what is kept": (["a\nb\n\x1b[500AX\nY\n"], ["X", "Y"]),
     "an escape begun before a title is none with what is behind it": (
         ["\x1b[\x1b", "]title\x07\\\n"], ["[\\"]
     ),
@@ -85,7 +78,7 @@ DRAWN = {
 
 @pytest.mark.parametrize("case", DRAWN)
 def test_progress_bars_overwrite_their_lines(case: str) -> None:
-    """As on a terminal, in whatever parts it comes."""
+    """What follows a carriage return replaces the line, in whatever parts it comes."""
     parts, lines = DRAWN[case]
     assert shown(*parts) == shown("".join(parts)) == lines
 

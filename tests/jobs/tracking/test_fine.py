@@ -1,7 +1,6 @@
 """Fine samples of one job's main threads and workers."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,10 +15,8 @@ def ran(proc: FakeProc, pid: int, seconds: float) -> None:
 
 
 @pytest.fixture
-def group(fake: FakeProc) -> Iterator[Group]:
-    made = Group(fake.root)
-    yield made
-    made.close()
+def group(fake: FakeProc) -> Group:
+    return Group(fake.root)
 
 
 def test_a_sample_is_the_mean_share_of_a_core(fake: FakeProc, group: Group) -> None:

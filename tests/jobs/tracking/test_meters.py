@@ -1,11 +1,12 @@
 """Rates of one process, on literal kernel files."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from gpuwatch.core.model import Process
 from gpuwatch.jobs.tracking import member as meters
-from gpuwatch.jobs.tracking.member import ChildrenMeter, MemberMeter, MemoryShare
+from gpuwatch.jobs.tracking.member import ChildrenMeter, Member, MemberMeter, MemoryShare
 from tests.support.children import Children
 from tests.support.fake_proc import FakeProc
 
@@ -19,10 +20,8 @@ def proc(fake: FakeProc) -> FakeProc:
 
 
 @pytest.fixture
-def meter(proc: FakeProc) -> Iterator[MemberMeter]:
-    made = MemberMeter(PID, proc.root, keep_open=True)
-    yield made
-    made.close()
+def meter(proc: FakeProc) -> MemberMeter:
+    return MemberMeter(PID, proc.root)
 
 
 def usage(proc: FakeProc, *, ran: float, waited: float, read: int, written: int) -> None:
@@ -100,46 +99,53 @@ def test_whether_the_kernel_accounts_for_disk_wait(proc: FakeProc) -> None:
     assert meters.accounts_for_disk_wait(proc.root)
 
 
-def rollup(proc: FakeProc, pid: int, kilobytes: int) -> None:
+def member_of(proc: FakeProc, pid: int, kilobytes: int, resident: int = 4096) -> Member:
+    """A process that shares memory, as the kernel adds it up."""
+    row = Process(pid=pid, started_at_unix_seconds=1.0, memory_resident_bytes=resident)
     proc.process(pid)
+    share(proc, pid, kilobytes)
+    return Member(row, 0.0, proc.root)
+
+
+def share(proc: FakeProc, pid: int, kilobytes: int) -> None:
     proc.write(
         f"{pid}/smaps_rollup", f"0-1 ---p 0 0:0 0 [rollup]\nRss: 9 kB\nPss: {kilobytes} kB\n"
     )
 
 
+def ran(member: Member, now: float) -> Member:
+    member.follow_row(replace(member.row, cpu_percent=now), now, now, 1.0)
+    return member
+
+
 def test_proportional_memory_is_read_in_turn_and_not_too_often(proc: FakeProc) -> None:
-    """Each process once, then again after its time."""
-    share = MemoryShare(proc.root)
-    entries = [(pid, 4096, MemberMeter(pid, proc.root)) for pid in (50, 51)]
-    for pid, _, _ in entries:
-        rollup(proc, pid, pid)
+    """Each process once, then again after its time, if it has run."""
+    memory, members = MemoryShare(), [member_of(proc, pid, pid) for pid in (50, 51)]
     now = 0.0
-    while any(meter.proportional_bytes is None for _, _, meter in entries):
-        share.spend(now, lambda: entries)
+    while any(one.proportional_bytes is None for one in members):
+        memory.read(now, members)
         now += 1.0
-    assert [meter.proportional_bytes for _, _, meter in entries] == [50 * 1024, 51 * 1024]
-    rollup(proc, 50, 99)
-    share.spend(now, lambda: entries)
-    assert entries[0][2].proportional_bytes == 50 * 1024
-    share.spend(now + meters.PSS_SECONDS, lambda: entries)
-    assert entries[0][2].proportional_bytes == 99 * 1024
+    assert [one.proportional_bytes for one in members] == [50 * 1024, 51 * 1024]
+    share(proc, 50, 99)
+    memory.read(now, [ran(one, now) for one in members])
+    assert members[0].proportional_bytes == 50 * 1024
+    now += meters.PSS_SECONDS
+    memory.read(now, [ran(one, now) for one in members])
+    assert members[0].proportional_bytes == 99 * 1024
 
 
 def test_the_time_for_proportional_memory_is_limited(proc: FakeProc) -> None:
     """Many processes at once wait for their turn; a huge one is left out."""
-    share = MemoryShare(proc.root, first_seconds=0.0)
-    many = [(pid, 4096, MemberMeter(pid, proc.root)) for pid in range(100, 150)]
-    for pid, _, _ in many:
-        rollup(proc, pid, 1)
-    huge = (99, 1 << 42, MemberMeter(99, proc.root))
-    rollup(proc, 99, 1)
-    share.spend(0.0, lambda: [huge, *many])
-    read = [meter.proportional_bytes is not None for _, _, meter in many]
-    assert read.count(True) == 1
-    # No time has passed in which more could have been earned.
-    share.spend(0.0, lambda: [huge, *many])
-    assert [meter.proportional_bytes is not None for _, _, meter in many] == read
-    assert huge[2].proportional_bytes is None
+    memory = MemoryShare(at_once_seconds=0.0)
+    huge, *others = members = [
+        member_of(proc, 99, 1, resident=1 << 42),
+        *[member_of(proc, pid, 1) for pid in range(100, 120)],
+    ]
+    for now in (0.0, 0.0, 1.0, 1.0):
+        memory.read(now, members)
+    # No time has passed in which a second one could have been earned.
+    assert [one.proportional_bytes is not None for one in others].count(True) == 1
+    assert huge.proportional_bytes is None
 
 
 WORKER = """

@@ -2,13 +2,14 @@
 
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from gpuwatch.sources.linux.connections import UNSEEN, ConnectionWatch, Traffic, connections
+from gpuwatch.sources.linux.connections import UNSEEN, ConnectionWatch, Traffic, connections, parse
 from tests.support.children import wait_until
 
 try:
@@ -79,6 +80,24 @@ def test_who_asked_waits_until_it_is_answered(pair: Pair) -> None:
     assert (asked.network_send_bytes_per_second or 0.0) > 0.0
     assert asked.network_receive_bytes_per_second == 0.0
     assert (answered.network_receive_bytes_per_second or 0.0) > 0.0
+
+
+def told(since_sent: int, since_received: int) -> bytes:
+    """What the kernel says of a connection: milliseconds since data was sent and received."""
+    ends = bytes(16)
+    head = struct.pack("=xBxx2s2s16s16s20xI4xI", 1, b"\x10\x00", b"\x20\x00", ends, ends, 0, 77)
+    info = struct.pack("=44xI4xI64xQQ", since_sent, since_received, 100, 0)
+    return head + struct.pack("=HH", 4 + len(info), 2) + info
+
+
+@pytest.mark.parametrize(
+    ("since_sent", "since_received", "waits"), [(200, 900, True), (200, 30_000, False)]
+)
+def test_what_is_never_answered_is_open_for_messages(
+    since_sent: int, since_received: int, waits: bool
+) -> None:
+    """A stream of log lines that nobody answers is not waited for."""
+    assert parse(told(since_sent, since_received))[1].waits is waits
 
 
 def test_both_ends_in_the_job_are_no_network(pair: Pair) -> None:

@@ -139,11 +139,16 @@ def own_cores(host: HostFacts, job: JobFacts) -> float | None:
     return own if own is not None else host.core_count
 
 
+def taken_cores(host: HostFacts, job: JobFacts) -> float:
+    """Cores that the job may use and others take now; 0 also where that was not read."""
+    return (own_cores(host, job) or 0.0) - (usable_cores(host, job) or 0.0)
+
+
 def of_its_cores(host: HostFacts, job: JobFacts) -> str:
     """Return ``of 8 cores the job may use (others take 3 now)``."""
-    own, left = own_cores(host, job) or 0.0, usable_cores(host, job) or 0.0
-    taken = f" (others take {number(own - left, 1)} now)" if own - left >= TAKEN_CORES else ""
-    return f"of {words.cores_of(own)} the job may use{taken}"
+    taken = taken_cores(host, job)
+    others = f" (others take {number(taken, 1)} now)" if taken >= TAKEN_CORES else ""
+    return f"of {words.cores_of(own_cores(host, job) or 0.0)} the job may use{others}"
 
 
 def _left_by_others(host: HostFacts, job: JobFacts) -> float | None:
@@ -172,7 +177,12 @@ def recommended_workers(
     Lightning's ``suggested_max_num_workers`` is the most: cores // ranks on this machine - 1.
     But a main thread that waits for batches sleeps, and its core, of a few, is free for loading.
     """
-    return _workers_for(usable_cores(host, job), host, job, present, busy_share)
+    better = _workers_for(usable_cores(host, job), host, job, present, busy_share)
+    own = own_cores(host, job)
+    if better is None or present != 0 or own is None:
+        return better
+    # A single worker is worse than none, whatever others take now.
+    return max(better, min(FIRST_WORKERS, int(own / max(1, len(job.job.ranks)))))
 
 
 def _workers_for(
@@ -183,6 +193,7 @@ def _workers_for(
     needed = demand(job, present, busy_share)
     each = cores / max(1, len(job.job.ranks))
     starves = needed is not None and needed * cores_each(job.workers) > each - 1.0
+    starves = starves or busy_share < LEAST_BUSY_SHARE
     left = each - (0 if starves and each < FEW_CORES else 1)
     most = max(1, math.floor((left + 1.0 - MOST_OF_A_CORE) / cores_each(job.workers)))
     most = int(min(most, room_in_memory(host, job, present or 0)))

@@ -43,7 +43,7 @@ def is_wait_for_batch(pause: Pause) -> bool:
     """Check whether loader workers work or wait for storage meanwhile, the same as before: all of
     them, or one while the others and the main thread rest."""
     busiest, others = pause.busiest_worker_percent or 0.0, pause.other_workers_percent or 0.0
-    if busiest < LATE_WORKER_PERCENT or pause.workers_changed or pause.is_save:
+    if busiest < LATE_WORKER_PERCENT or pause.restart_seconds or pause.is_save:
         return False
     if pause.phase in REPORTED:
         return False
@@ -64,11 +64,11 @@ def is_at_work(pause: Pause) -> bool:
 
 def is_interruption(pause: Pause) -> bool:
     """Check whether it shows by itself what it was: the job says so, its GPU went on with other
-    work, or loader workers ended or began."""
+    work, or other loader workers began."""
     worked = (pause.busy_percent or 0.0) / 100.0 * pause.seconds - EDGES_SECONDS
     return (
         worked >= IDLE_PERCENT / 100.0 * pause.seconds
-        or pause.workers_changed
+        or pause.restart_seconds > 0.0
         or pause.phase in REPORTED
     )
 
@@ -134,9 +134,9 @@ def watched_seconds(window: Window) -> float:
 
 
 def lost_share(window: Window, pauses: Sequence[Pause]) -> float:
-    """0 to 1: of that time, what GPUs idled in these pauses."""
+    """0 to 1: of that time, what GPUs idled in these pauses, and not for new loader workers."""
     watched = watched_seconds(window)
-    idle = sum([pause.seconds * idle_part(pause) for pause in pauses])
+    idle = sum([max(0.0, one.seconds * idle_part(one) - one.restart_seconds) for one in pauses])
     return min(1.0, idle / watched) if watched > 0.0 else 0.0
 
 

@@ -112,6 +112,12 @@ CPU_BOUND = Cases("loader_cpu_bound", {
         replace(starved(count=8, cores=128), gpus=(w.gpu(busy=w.swinging(0.03)),)),
         {"advice.0.wanted": "16", "summary": "119 cores sit idle"},
     ),
+    "two cores, and a GPU that hardly works: one more": (
+        replace(
+            starved(count=1, cores=2, cpu_cores=1.0), gpus=(w.gpu(busy=w.swinging(0.03)),)
+        ),
+        {"advice.0.present": "1", "advice.0.wanted": "2"},
+    ),
     "another job has the cores": (
         w.window(gpus=GPUS, job=starved().job, host=w.host(cpu_percent=99.0)),
         {"advice": no_more_workers},
@@ -457,6 +463,13 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
     "threads that use several cores": (
         in_threads(420.0), {"advice.0.action": "more threads", "settings": [None, None]},
     ),
+    "one worker is worse than none, whatever others take of two cores": (
+        replace(
+            alone(model={"usable_cores": 2.0, "affinity_cores": 2}),
+            host=w.host(core_count=2, cpu_percent=100.0),
+        ),
+        {"advice.0.present": "0", "advice.0.wanted": "2"},
+    ),
     "a main thread that waits for a core would load": alone(
         main_thread_when_idle_percent=40.0,
         ranks=(w.rank(loader_workers=0, workers=None, run_queue_wait_percent=45.0),),
@@ -515,6 +528,17 @@ LATE_BATCHES = Cases("late_batches", {
 })  # fmt: skip
 
 
+def threaded(threads: int, main_percent: float) -> tuple[JobMember, ...]:
+    """Two workers that use 97% of a core each, ``main_percent`` of it by their first thread."""
+    return tuple(
+        JobMember(
+            pid=6000 + n, role="loader_worker", threads=threads, cpu_percent=97.0,
+            main_thread_cpu_percent=main_percent
+        )
+        for n in range(2)
+    )  # fmt: skip
+
+
 def crowded(count: int = 24, main_queue: float = 25.0, **facts: Any) -> Window:
     many = w.workers(count, cpu_percent=62.0, run_queue_wait_percent=36.0)
     known: dict[str, Any] = {
@@ -539,6 +563,15 @@ TOO_MANY = Cases("too_many_workers", {
         crowded(main_queue=0.3),
         {"advice.0.action": "Give the job more cores", "advice.0.setting": None,
          "advice.1.action": "Make the transforms cheaper"},
+    ),
+    "threads of a worker that compute and compete": (
+        crowded(2, model={"usable_cores": 2.0, "members": threaded(10, 16.0)}, cpu_cores=1.9),
+        {"advice.0.action": "cv2.setNumThreads(0)",
+         "advice.0.why": lambda why: "10 threads" in why},
+    ),
+    "threads that a library made and that sleep": (
+        crowded(2, model={"usable_cores": 2.0, "members": threaded(10, 96.0)}, cpu_cores=1.9),
+        {"advice": lambda every: not any("setNumThreads" in one.action for one in every)},
     ),
     "one, and one core": (
         crowded(1, model={"usable_cores": 1.0}, cpu_cores=1.0),

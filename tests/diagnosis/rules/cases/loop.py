@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import GpuFacts, LoopFacts, RankFacts, Window
-from gpuwatch.diagnosis.signals.waveform import Runs
+from gpuwatch.diagnosis.signals.waveform import Runs, Waveform
 from tests.diagnosis import windows as w
 from tests.diagnosis.rules.cases import Cases, above
 
@@ -264,25 +264,69 @@ COMPILED = Cases("recompiles", {
     "once: the first validation": pausing(60.0, wrote_bytes=1e5, compiled=True),
     "pauses without compilers": pausing(*SAVES, wrote_bytes=1e5),
 }, {})  # fmt: skip
+EPOCHS = {"seconds": 6.0, "restart_seconds": 6.0, "epoch_seconds": 30.0, "busy_percent": 0.0}
+
+
+def restarting(
+    *before: float, share: float = 0.5, busy: Waveform | None = None, **facts: Any
+) -> Window:
+    """Eight workers, at work for a ``share`` of the time; epochs of 30 s."""
+    own = w.workers(8, cpu_percent=100.0 * share)
+    found = pausing(*before, **(EPOCHS | facts))
+    gpus = found.gpus if busy is None else (w.gpu(busy=busy),)
+    return replace(found, gpus=gpus, job=w.job(workers=own))
+
+
+RESTARTED = Cases("workers_restart", {
+    # Steps of 0.2 s at most show: 8 workers x 0.51 x 0.2 s for a batch.
+    "new workers in each epoch": (
+        restarting(*SAVES, busy=replace(w.steady(45.0), faster_than_seen=True)),
+        {"advice.0.setting": "persistent_workers", "advice.0.wanted": "True",
+         "strength": above(0.9), "summary": "4 times, up to 6 s",
+         "lost_share": pytest.approx(4 * (6.0 - 0.816) / 120.0)},
+    ),
+    "once, in the second epoch": (
+        restarting(10.0, share=0.05), {"weaker": "new workers in each epoch"},
+    ),
+    "the first batch takes its time with workers that stay, too": (
+        restarting(*SAVES, busy=w.swinging(0.5, period_seconds=0.5)),
+        {"lost_share": pytest.approx(4 * (6.0 - 2.04) / 120.0),
+         "says": "workers that stay take as long"},
+    ),
+}, {
+    "pauses without new workers": pausing(*SAVES, seconds=6.0),
+    "a worker that takes as long for a batch": (
+        restarting(*SAVES, share=0.9, busy=w.swinging(0.5, period_seconds=1.0)), "0% of the time",
+    ),
+    "epochs of ten minutes": restarting(*SAVES, share=0.05, epoch_seconds=600.0),
+}, {
+    "workers that were not read": (
+        w.window(job=w.job(
+            workers=None, ranks=(w.rank(loader_workers=None, workers=None),),
+            model={"ranks": ()},
+        )),
+        "loader workers",
+    ),
+})  # fmt: skip
 VALIDATED = Cases("validation_pauses", {
     "rare pauses without writes": (
         pausing(*RARE, seconds=6.0, wrote_bytes=1e5),
         {"severity": "info", "summary": "every", "advice": ()},
     ),
     "beyond 5% of the time something is advised": (
-        pausing(*RARE, seconds=20.0, wrote_bytes=1e5, workers_changed=True),
-        {"advice.0.setting": "persistent_workers"},
+        pausing(*RARE, seconds=20.0, wrote_bytes=1e5), {"advice.0.action": "Validate less often"},
     ),
-    "workers that stay are not started anew": (
-        pausing(*RARE, seconds=20.0, wrote_bytes=1e5), {"settings": [None]},
+    "what new workers take of it is not validation": (
+        pausing(*RARE, seconds=20.0, wrote_bytes=0.0, busy_percent=0.0, restart_seconds=5.0),
+        {"lost_share": pytest.approx(60.0 / 600.0)},
     ),
     "only what nothing else shows is guessed": (
         pausing(*RARE, seconds=6.0, wrote_bytes=1e5),
         {"summary": "validation, or metrics and logging", "missing": ("stacks in a pause",)},
     ),
     "workers that end and begin show an epoch": (
-        pausing(*RARE, seconds=6.0, wrote_bytes=1e5, workers_changed=True),
-        {"summary": "ends of epochs, at which the workers restart", "missing": ()},
+        pausing(*RARE, seconds=6.0, wrote_bytes=1e5, restart_seconds=1.0),
+        {"summary": "ends of epochs", "missing": ()},
     ),
     "half of the GPU is used meanwhile, half of it is lost": (
         pausing(*RARE, seconds=20.0, wrote_bytes=0.0, busy_percent=50.0),
@@ -298,6 +342,7 @@ VALIDATED = Cases("validation_pauses", {
     "saves": pausing(100.0, 55.0, 10.0, wrote_bytes=9e9),
     "uploads": pausing(100.0, 55.0, 10.0, wrote_bytes=0.0, sent_bytes=9e9),
     "recompiles": (pausing(*RARE, wrote_bytes=1e5, compiled=True), "compilers"),
+    "workers that start anew": pausing(*RARE, seconds=6.0, wrote_bytes=1e5, restart_seconds=5.0),
     "waits of workers at their limit": pausing(*ASLEEP, busy_percent=30.0, **AT_WORK),
     "a single worker makes a late batch": pausing(*ASLEEP, busy_percent=0.0, **AT_WORK),
 }, {
@@ -347,6 +392,11 @@ CALLS = Cases("network_calls", {
         {"summary": "sat idle 30% of the time: the training loop waits for answers",
          "advice.0.action": "from a thread", "missing": ("stacks of the main thread",)},
     ),
+    # A GPU step of 0.2 s and a call of 0.25 s after its launch.
+    "a call that is longer than the step that runs meanwhile": (
+        calling(0.95, 24.0, workers=w.workers(2, cpu_percent=3.0)),
+        {"weaker": "asleep for an answer, with batches ready"},
+    ),
     "less than half of the time on a crowded machine, of which the rest is waited for a core": (
         calling(0.33, 68.0, ranks=(
             w.rank(awaits_network_share=0.33, run_queue_wait_percent=20.0),)),
@@ -370,7 +420,9 @@ CALLS = Cases("network_calls", {
 }, {
     "not read": (calling(None), "connections"),
     "ranks elsewhere": (calling(model={"world_size": 16}), "connections"),
-    "a connection that is always open": (calling(1.0), "stacks"),
+    "another thread calls all the time, perhaps": (
+        calling(1.0, main_thread_when_idle_percent=40.0), "stacks",
+    ),
 })  # fmt: skip
 
 STOP: dict[str, Any] = {"state": "T", "stopped_seconds": 9.0}

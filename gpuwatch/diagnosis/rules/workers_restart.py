@@ -1,0 +1,130 @@
+"""The loader's workers start anew with every epoch, and the GPU waits for them.
+
+What it checks
+    Loader workers that took the place of others, and how long the GPU idled since they began, up
+    to its first work on what they made.
+
+Why it matters
+    Without persistent_workers a DataLoader ends its workers with each epoch and starts others for
+    the next. One that is spawned imports all that the script imports, one after the other where
+    the dataset is larger than a pipe's 64 KiB; one that is forked may have files to open or an
+    index to read. With short epochs (a small dataset) this takes a good part of the time, and the
+    CPU that it costs looks like loading.
+
+Evidence needed
+    The loader workers' processes and the GPU's utilisation. Surer from the second restart on.
+
+When it is wrong
+    The first batch of an epoch takes its time with workers that stay, too: that much is left out,
+    as far as the workers' load and the rhythm of the steps show it. A loader that was made for
+    something else (a first phase, a test) is followed by another once, not again and again.
+
+What to do
+    Set persistent_workers=True. Where that is not possible (a dataset that changes with each
+    epoch): longer epochs (a sampler that goes over the data several times), fewer imports at the
+    top of the script, a dataset that is cheap to open.
+
+Thresholds
+    Idling of 1.5 s: a first batch often takes one second. 5% of the time.
+
+Sources
+    PyTorch, torch.utils.data.DataLoader: persistent_workers, worker_init_fn. Python,
+    multiprocessing: what a spawned process imports.
+"""
+
+from collections.abc import Sequence
+
+from gpuwatch.diagnosis.facts.window import JobFacts
+from gpuwatch.diagnosis.finding import Pause
+from gpuwatch.diagnosis.rule import (
+    PAUSES,
+    Advice,
+    Clear,
+    Evidence,
+    Firing,
+    Rule,
+    Unknown,
+    Verdict,
+    Window,
+)
+from gpuwatch.diagnosis.rules.shared import loaders, pauses, words
+from gpuwatch.diagnosis.rules.shared.loading import NO_JOB, NO_WORKERS
+
+RULE = Rule(
+    title="workers restart",
+    means=PAUSES,
+    gives_back="all",
+    cure=(
+        Advice(
+            "Set persistent_workers=True.",
+            setting="persistent_workers",
+            present="False",
+            wanted="True",
+            why="the loader's workers end and start again with every epoch",
+        ),
+    ),
+    explains={"oscillation"},
+    of_pauses=True,
+    look_alike=6,
+    chart_seconds=180.0,
+)
+LOST_SHARE = 0.05
+"""Share of the time: what TensorFlow's profiler calls moderately input-bound."""
+STEP_SECONDS = 0.5
+"""Where no rhythm shows how long a step takes: that of most jobs is not far from it."""
+MANY_SWINGS = 3.0
+"""Idle runs for each restart, from which on they show the steps, and not the restarts."""
+
+
+def check(window: Window) -> Verdict:
+    if window.job is None:
+        return Unknown(NO_JOB)
+    found = [pause for pause in window.pauses if pause.restart_seconds > 0.0]
+    if not found:
+        words.required(loaders.workers_of_a_rank(window.job, window.job.ranks), *NO_WORKERS)
+        return Clear("no GPU was seen to wait for new loader workers")
+    first = _first_batch_seconds(window, window.job, found)
+    lost = sum([max(0.0, pause.restart_seconds - first) for pause in found])
+    share = min(1.0, lost / max(1.0, sum([pause.epoch_seconds for pause in found])))
+    if share < LOST_SHARE:
+        return Clear(f"it waits for new loader workers {words.in_percent(share)} of the time")
+    longest = max(pause.restart_seconds for pause in found)
+    times = words.counted(len(found), "time")
+    return Firing(
+        summary=f"{pauses.who_paused(window)} waited for new loader workers {times}, up to "
+        f"{words.lasting(longest)}: they start anew with every epoch ({words.in_percent(share)} "
+        "of the time)",
+        evidence=[
+            Evidence("restarts", float(len(found)), says="loader workers took the place of others"),
+            Evidence("longest wait", round(longest, 1), "s",
+                     says="from the begin of the new processes to the GPU's next work"),
+            Evidence("first batch", round(first, 1), "s",
+                     says="about, and left out: workers that stay take as long for it"),
+            Evidence("time lost", words.percent_of(share), "%", 100.0 * LOST_SHARE,
+                     "of the time from the begin of one set of workers to the next"),
+        ],
+        strength=words.strength(
+            words.ramp(len(found), 0.0, 2.0), words.ramp(share, 0.0, 2.0 * LOST_SHARE)
+        ),
+        lost_share=share,
+        pauses=tuple(found),
+    )  # fmt: skip
+
+
+def _first_batch_seconds(window: Window, job: JobFacts, restarts: Sequence[Pause]) -> float:
+    """Return about how long a worker takes for one batch: while it makes one, each of the others
+    makes one, too, and the job takes a step for each."""
+    workers, waves = job.workers, [gpu.busy for gpu in window.gpus if gpu.busy is not None]
+    if workers is None or not waves:
+        return 0.0
+    begin = window.taken_at_unix_seconds - window.seconds
+    lately = sum([pause.at_unix_seconds >= begin for pause in restarts])
+    swings = [
+        wave.swing_seconds
+        for wave in waves
+        if wave.is_swinging and wave.idle.count > MANY_SWINGS * lately
+    ]
+    hidden = [2.0 * wave.sample_seconds for wave in waves if wave.faster_than_seen]
+    step = words.mean(swings) or min([STEP_SECONDS, *hidden])
+    at_work = max(workers.at_work_share or 0.0, (loaders.wanted(workers) or 0.0) / 100.0)
+    return workers.count / max(1, len(job.ranks)) * at_work * step
