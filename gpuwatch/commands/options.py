@@ -311,8 +311,9 @@ class Remote(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.host) or self.hosts is not None or self.slurm is not None
 
-    def open(self) -> list[RemoteHost]:
-        """Open the hosts, each read at the interval given, or at one that suits their number.
+    def open(self, *, findings: bool = False) -> list[RemoteHost]:
+        """Open the hosts, each read at the interval given, or at one that suits their number;
+        ``findings``: each says all that it finds, in full.
         Raises ``HostNameError``, and ``click.UsageError`` on options that are about this
         machine."""
         from gpuwatch.recording.hosts.names import host_names
@@ -329,7 +330,7 @@ class Remote(NamedTuple):
         names = host_names(self.host, self.hosts, self.slurm)
         # 256 hosts every 2 s take a tenth of a core here.
         seconds = interval_seconds or (1.0 if len(names) <= 8 else 2.0)
-        command = remote_command(seconds, self.remote_command)
+        command = remote_command(seconds, self.remote_command, findings=findings)
         return [RemoteHost(name, (*SSH, "--", name, command), seconds) for name in names]
 
 

@@ -26,13 +26,18 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Print what is found and how busy each GPU is, in a line of about a kilobyte each.",
 )
-def stream_command(watched: Watched, count: int | None, brief: bool) -> None:
+@click.option(
+    "--findings", is_flag=True, help="With --brief, print all that is found in full, too."
+)
+def stream_command(watched: Watched, count: int | None, brief: bool, findings: bool) -> None:
     """Print a JSON line for each reading, after a header line.
 
     With --brief each line stands alone, and standard input is listened to: "full" and a time in
     Unix seconds prints whole snapshots as well, of at most the last ten minutes and from then on;
     "brief" ends that. The list of many hosts reads this (docs/hosts.md).
     """
+    if findings and not brief:
+        raise click.UsageError("--findings goes with --brief.")
     out = open_output()
     source, notes = watched.open()
     for note in notes:
@@ -42,7 +47,7 @@ def stream_command(watched: Watched, count: int | None, brief: bool) -> None:
 
     from gpuwatch.core.sampler import Sampler
 
-    writer = _brief_writer(out) if brief else _full_writer(out)
+    writer = _brief_writer(out, findings) if brief else _full_writer(out)
 
     def take(snapshot: Snapshot, _passed: float) -> bool:
         with writing():
@@ -59,12 +64,12 @@ def _full_writer(out: TextIO) -> JsonLinesWriter:
     return JsonLinesWriter(out)
 
 
-def _brief_writer(out: TextIO) -> BriefWriter:
+def _brief_writer(out: TextIO, findings: bool) -> BriefWriter:
     """Return a writer of brief lines that does what standard input asks."""
     from gpuwatch.core.background import DaemonWorker
     from gpuwatch.outputs.brief import BriefWriter
 
-    writer = BriefWriter(out)
+    writer = BriefWriter(out, findings=findings)
 
     def listen() -> None:
         # Where its reader has gone, the next brief line finds that out.

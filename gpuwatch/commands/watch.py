@@ -11,15 +11,19 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from threading import Event as Flag
+from threading import Timer
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
+from msgspec import structs
 
 from gpuwatch import __version__
 from gpuwatch.commands.diagnose import problem_of
@@ -40,11 +44,14 @@ from gpuwatch.outputs.report.model import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from http.client import HTTPResponse
+    from urllib.request import BaseHandler, Request
 
     from gpuwatch.commands.options import Remote, Watched
     from gpuwatch.core.model import Snapshot
     from gpuwatch.diagnosis.finding import Diagnosis
     from gpuwatch.diagnosis.ledger import Episode, Ledger
+    from gpuwatch.recording.hosts.brief import Brief, Found
     from gpuwatch.recording.hosts.remote import RemoteHost
 
 ANY = "any"
@@ -136,7 +143,7 @@ def watch_command(
         engine.push(snapshot)
         return judge(snapshot, engine.ledger)
 
-    hosts = remote.open() if remote else []
+    hosts = remote.open(findings=True) if remote else []
     sampler, notes = (None, ()) if hosts else watched.sampler(DEMO_SPEED)
     held = f"a finding is raised once it has held for {units.age(seconds)}"
     for note in (*notes, f"watching; {held} (Ctrl-C ends it)."):
@@ -157,36 +164,33 @@ def watch_command(
 
 
 def _watch_hosts(hosts: Sequence[RemoteHost], judge: Callable[..., bool]) -> None:
-    """Have ``judge`` look at what comes in from each, by the name it was given, until it says that
-    it is enough. Closes ``hosts``."""
+    """Have ``judge`` look at what each finds, by the name it was given, until it says that it is
+    enough: as the host says itself, or by its readings where it has no gpuwatch, or an older one.
+    Closes ``hosts``."""
+    from gpuwatch.recording.hosts.remote import install_note
+
     for host in hosts:
         # Nobody looks back.
         host.kept_seconds = 300.0
-        host.read_in_full(judge)
         host.start()
-    judged: dict[str, tuple[Snapshot, Diagnosis]] = {}
+    elsewhere = {host.name: Elsewhere(host) for host in hosts}
     silent: set[str] = set()
     try:
         while True:
             for host in hosts:
-                name, latest, why = host.name, host.latest, host.silence
+                name, why, one = host.name, host.silence, elsewhere[host.name]
                 if why is not None and name not in silent:
                     silent.add(name)
-                    complain(f"{name} is not watched: {why.rstrip('.')}.")
-                found = None if host.tape is None else host.tape.diagnosis
-                before = judged.get(name)
-                if why or latest is None or found is None or before == (latest, found):
+                    complain(f"{name} is not watched: {why.rstrip('.')}.{install_note(name, why)}")
+                first = not one.is_known
+                if why is not None or not one.has_news():
                     continue
                 if name in silent:
                     silent.remove(name)
                     complain(f"{name} is back.")
-                elif before is None and host.gpu_only:
-                    complain(f"{name} has no gpuwatch: only nvidia-smi is read there.")
-                judged[name] = latest, found
-                at = latest.taken_at_unix_seconds - host.clock_error_seconds
-                named = replace(latest.host, name=name)
-                timed = replace(latest, host=named, taken_at_unix_seconds=at)
-                if host.tape is not None and judge(timed, host.tape.ledger, f"{name}: "):
+                elif first and host.gpu_only:
+                    complain(f"{name}: {host.why_gpu_only}; only nvidia-smi is read there.")
+                if judge(one.snapshot(), one.ledger, f"{name}: "):
                     return
             time.sleep(hosts[0].interval_seconds / 4)
     finally:
@@ -196,10 +200,105 @@ def _watch_hosts(hosts: Sequence[RemoteHost], judge: Callable[..., bool]) -> Non
             host.close()
 
 
+class Elsewhere:
+    """Findings of a host over all its connections."""
+
+    def __init__(self, host: RemoteHost) -> None:
+        from gpuwatch.diagnosis.ledger import Ledger
+
+        self.host = host
+        self.is_known = False
+        """Whether anything has come in yet."""
+        self._ledger = Ledger(newest=True)
+        self._brief: Brief | None = None
+        self._found: Found | None = None
+        self._judged: tuple[Snapshot, Diagnosis] | None = None
+
+    def has_news(self) -> bool:
+        """Take what came in since the last time, and return whether there was anything."""
+        found, tape, latest = self.host.found, self.host.tape, self.host.latest
+        if found is not None:
+            news = self._take_found(self.host.brief, found)
+        else:
+            before, diagnosis = self._judged, None if tape is None else tape.diagnosis
+            if latest is not None and diagnosis is not None:
+                self._judged = latest, diagnosis
+            news = self._judged != before
+        self.is_known = self.is_known or news
+        return news
+
+    def _take_found(self, brief: Brief | None, found: Found) -> bool:
+        from gpuwatch.core.store import GAP_INTERVALS
+        from gpuwatch.diagnosis.engine import LONGEST_STEP_SECONDS
+        from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
+        from gpuwatch.diagnosis.finding import Diagnosis
+
+        before = self._brief
+        if brief is None or brief is before:
+            return False
+        self._brief = brief
+        if before is not None:
+            passed = brief.taken_at_unix_seconds - before.taken_at_unix_seconds
+            longest = max(LONGEST_STEP_SECONDS, GAP_INTERVALS * brief.interval_seconds)
+            self._ledger.advance(max(0.0, min(passed, longest)))
+        if found is self._found:
+            return True
+        findings = found.findings
+        if self._found is not None and found.watched_seconds < WINDOW_SECONDS:
+            # It was started anew, and finds again what still holds within the minute.
+            again = {(one.rule, one.job, one.gpus) for one in findings}
+            kept = [
+                one for one in self._found.findings if (one.rule, one.job, one.gpus) not in again
+            ]
+            found = structs.replace(found, findings=(*findings, *kept))
+        self._found = found
+        self._ledger.add_diagnosis(
+            Diagnosis(
+                taken_at_unix_seconds=found.taken_at_unix_seconds,
+                watched_seconds=found.watched_seconds,
+                verdict="",
+                findings=found.findings,
+            )
+        )
+        return True
+
+    @property
+    def ledger(self) -> Ledger:
+        tape = self.host.tape
+        return self._ledger if self._brief is not None or tape is None else tape.ledger
+
+    def snapshot(self) -> Snapshot:
+        """Return the newest moment, with the name that the host was given and our time."""
+        from gpuwatch.core.model import Gpu, GpuReading, Host, Job, Snapshot
+
+        host, brief, found = self.host, self._brief, self._found
+        if brief is None or found is None:
+            assert self._judged is not None
+            latest = self._judged[0]
+        else:
+            latest = Snapshot(
+                sequence=0,
+                taken_at_unix_seconds=brief.taken_at_unix_seconds,
+                monotonic_seconds=brief.taken_at_unix_seconds,
+                interval_seconds=brief.interval_seconds,
+                simulated=brief.simulated,
+                host=Host(name=host.name),
+                gpus=tuple([Gpu(identity=one, reading=GpuReading()) for one in found.gpus]),
+                jobs=tuple([Job(**structs.asdict(one)) for one in found.jobs]),
+                problems=() if brief.problem is None else (brief.problem,),
+            )
+        at = latest.taken_at_unix_seconds - host.clock_error_seconds
+        named = replace(latest.host, name=host.name)
+        return replace(latest, host=named, taken_at_unix_seconds=at)
+
+
 # How events leave: a command that is run, a webhook. Each has a thread of its own, so that what
 # hangs never holds up the watching.
 
 COMMAND_SECONDS = 30.0
+OUTPUT_BYTES = 10_000
+"""Output of a command that is shown for one event; a log would fill up with more."""
+_OUTPUT_SECONDS = 1.0
 ANSWER_SECONDS = 10.0
 AGAIN_AFTER_SECONDS = (1.0, 4.0, 16.0)
 """A webhook that cannot be reached, is overloaded or broken is tried so often again."""
@@ -245,7 +344,8 @@ class Delivery:
 
 
 class Command(Delivery):
-    """Run for each event. What it prints goes to standard error. Raises ``click.UsageError``."""
+    """Run for each event. What it prints first goes to standard error. Raises
+    ``click.UsageError``."""
 
     def __init__(self, text: str, *, shell: bool, seconds: float = COMMAND_SECONDS) -> None:
         try:
@@ -273,17 +373,35 @@ class Command(Delivery):
             self._process = process = subprocess.Popen(
                 self._arguments,
                 stdin=given,
-                stdout=2,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 env=os.environ | {f"GPUWATCH_{name}": word for name, word in words.items()},
                 start_new_session=True,
             )
+        # What it has started may print for longer than it runs itself.
+        printing = DaemonWorker("gpuwatch-command-output")
+        shown = printing.submit(partial(self._show, cast("IO[bytes]", process.stdout)))
+        printing.stop()
         try:
             code = process.wait(0.0 if self._stopped else self._seconds)
         except subprocess.TimeoutExpired:
             self._kill()
             process.wait()
             return f"it took over {self._seconds:g} s and was ended"
+        finally:
+            shown.wait(_OUTPUT_SECONDS)
         return units.exit_words(code) if code and not self._stopped else None
+
+    def _show(self, printed: IO[bytes]) -> None:
+        """Copy the beginning of what a command prints to standard error, and read the rest."""
+        left = OUTPUT_BYTES
+        with printed:
+            while part := os.read(printed.fileno(), 65_536):
+                with contextlib.suppress(OSError):
+                    os.write(2, part[:left])
+                if 0 < left < len(part):
+                    complain(f"{self._name} printed more than {OUTPUT_BYTES:,} bytes: cut here.")
+                left = max(0, left - len(part))
 
     def stop(self) -> None:
         """Start no more, and end the one that runs."""
@@ -314,8 +432,37 @@ class Webhook(Delivery):
 
         # Nothing here follows to another address.
         self._opener = request.OpenerDirector()
-        for handler in (request.ProxyHandler, request.HTTPHandler, request.HTTPSHandler):
-            self._opener.add_handler(handler())
+        for handler in (request.ProxyHandler(), *_cutting_handlers(self._opened)):
+            self._opener.add_handler(handler)
+        self._connection: socket.socket | None = None
+
+    def _opened(self, connection: socket.socket) -> None:
+        # Encryption takes the socket over, but not its duplicate.
+        self._connection = connection.dup()
+
+    @contextlib.contextmanager
+    def _limited(self) -> Iterator[Flag]:
+        """End what is inside after so many seconds in all, by cutting its connection: the time
+        limit of a socket begins anew with each byte. The flag is set then."""
+        over = Flag()
+
+        def cut() -> None:
+            over.set()
+            if self._connection is not None:
+                with contextlib.suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
+
+        timer = Timer(ANSWER_SECONDS, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield over
+        finally:
+            timer.cancel()
+            timer.join()
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def send(self, event: Event, data: bytes) -> str | None:
         from http.client import HTTPException
@@ -326,15 +473,55 @@ class Webhook(Delivery):
         why = None
         for wait in (0.0, *AGAIN_AFTER_SECONDS):
             self._pause(wait)
-            try:
-                request = Request(self._url, data, headers)
-                with self._opener.open(request, timeout=ANSWER_SECONDS) as answer:
-                    code = answer.status
-                why = f"it answered {code}"
-                if code < 500 and code != 429:
-                    return why if code >= 300 else None
-            except (OSError, ValueError, HTTPException) as error:
-                reason = getattr(error, "reason", error)
-                late = isinstance(reason, TimeoutError)
-                why = "it is too slow" if late else getattr(reason, "strerror", None) or "no answer"
+            with self._limited() as over:
+                try:
+                    request = Request(self._url, data, headers)
+                    with self._opener.open(request, timeout=ANSWER_SECONDS) as answer:
+                        code = answer.status
+                    if over.is_set():
+                        raise TimeoutError
+                    why = f"it answered {code}"
+                    if code < 500 and code != 429:
+                        return why if code >= 300 else None
+                except (OSError, ValueError, HTTPException) as error:
+                    reason = getattr(error, "reason", error)
+                    late = over.is_set() or isinstance(reason, TimeoutError)
+                    known = getattr(reason, "strerror", None) or "no answer"
+                    why = "it is too slow" if late else known
         return why
+
+
+def _cutting_handlers(opened: Callable[[socket.socket], None]) -> tuple[BaseHandler, ...]:
+    """Return handlers of http and https addresses that tell ``opened`` of each socket, before
+    anything comes in over it."""
+    from http.client import HTTPConnection, HTTPSConnection
+    from urllib.request import HTTPHandler, HTTPSHandler
+
+    class Told:
+        _socket: socket.socket | None = None
+
+        @property
+        def sock(self) -> socket.socket | None:
+            return self._socket
+
+        @sock.setter
+        def sock(self, made: socket.socket | None) -> None:
+            if made is not None and self._socket is None:
+                opened(made)
+            self._socket = made
+
+    class Plain(Told, HTTPConnection):
+        """Connection without encryption."""
+
+    class Encrypted(Told, HTTPSConnection):
+        """Connection with encryption."""
+
+    class PlainHandler(HTTPHandler):
+        def http_open(self, request: Request) -> HTTPResponse:
+            return self.do_open(Plain, request)
+
+    class EncryptedHandler(HTTPSHandler):
+        def https_open(self, request: Request) -> HTTPResponse:
+            return self.do_open(Encrypted, request)
+
+    return PlainHandler(), EncryptedHandler()

@@ -20,6 +20,7 @@ from gpuwatch.core.model import (
     Host,
     JobMember,
     Process,
+    RdmaPort,
     TrainingLoop,
 )
 from gpuwatch.core.model.records import Row
@@ -57,6 +58,7 @@ class Unit(NamedTuple):
 
 _NUMBER = Unit(charted=False)
 UNITS: Mapping[str, Unit] = {
+    "gigabits_per_second": Unit("Gb/s", high=1e6, metric="bits_per_second", factor=1e9),
     "bytes_per_second": Unit("bytes/s", high=1e12, write=units.rate),
     "per_second": Unit("/s", write=units.samples),
     "percent": Unit("%", high=100.0, write=units.percent, top=100.0, metric="ratio", factor=0.01),
@@ -137,6 +139,7 @@ GPU = fields_of(GpuReading)
 OF_GPU = {**GPU_FACTS, **GPU}
 """Fields of a GPU, of what lasts and of what moves."""
 HOST = fields_of(Host)
+RDMA_PORT = fields_of(RdmaPort)
 PROCESS = fields_of(Process)
 MEMBER = fields_of(JobMember)
 LOOP = fields_of(TrainingLoop)

@@ -230,7 +230,7 @@ def _reading(facts: Facts, answer: Answer) -> Check:
     if answer.error or gave_nothing:
         return replace(_failed(check, answer, said), measured=costs)
     measured = [_measured(reading, name, value) for name, value in answer.values.items()]
-    if reading.fields == readings.HEALTH_FIELDS and not any(answer.values.values()):
+    if reading.fields in readings.COUNTED_FIELDS and not any(answer.values.values()):
         check = replace(check, reason="none")
     if facts.survey is not None:
         measured += _record(facts.survey, answer)
@@ -310,7 +310,7 @@ def _measured(reading: Reading, name: str, value: Any) -> Measured:
         ]
         return Measured(name, units.listed(held) or "none", None, "throttled:", said=bool(held))
     # Of errors only those that there were.
-    counts = reading.fields == readings.HEALTH_FIELDS
+    counts = reading.fields in readings.COUNTED_FIELDS
     said = bool(value) if counts else name in reading.fields
     return Measured(name, value, unit, label if len(reading.fields) > 1 else "", said=said)
 

@@ -11,6 +11,7 @@ from importlib import metadata
 from gpuwatch import __version__
 from gpuwatch.core import units
 from gpuwatch.core.private_files import make_folder, state_folder, why
+from gpuwatch.core.registry import RDMA_PORT
 from gpuwatch.core.xids import xid_of
 from gpuwatch.doctor.check import (
     FAIL,
@@ -25,6 +26,7 @@ from gpuwatch.doctor.check import (
 from gpuwatch.jobs.stacks.sampler import INSTALL, find_py_spy, why_not
 from gpuwatch.sources.kernel_log import KernelLog, same_bus
 from gpuwatch.sources.linux import cgroup, procfs
+from gpuwatch.sources.linux.infiniband import read_ports
 from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE
 
 GPUWATCH, PROCESSES, MACHINE, TERMINAL = "gpuwatch", "Processes", "Machine", "Terminal"
@@ -209,6 +211,39 @@ def clock(facts: Facts) -> Iterator[Check]:
         yield replace(check, reason=f"no step in {units.duration(later - monotonic)}")
 
 
+def rdma_ports(facts: Facts) -> Iterator[Check]:
+    """Yield a check of each InfiniBand or RoCE port that is down or has counted errors, and one of
+    the others."""
+    ports, name = read_ports(facts.root / "sys"), "InfiniBand and RoCE"
+    if ports is None:
+        reason = "none in /sys/class/infiniband"
+        yield Check(group=MACHINE, name=name, status=SKIP, reason=reason)
+        return
+    sound = 0
+    for port in ports:
+        counts = [
+            f"{one.label} {units.count(getattr(port, field))}"
+            for field, one in RDMA_PORT.items()
+            if one.kind and getattr(port, field)
+        ]
+        called = f"{port.device} port {port.port}"
+        if counts:
+            reason = f"{called} has counted errors: {', '.join(counts)}"
+            cure = (
+                "Run this again after a job: counters that grow mean a bad cable, transceiver or "
+                "switch port. NCCL jobs over it stall or end."
+            )
+            yield Check(group=MACHINE, name=name, status=WARN, reason=reason, cure=cure)
+        elif port.state == "active":
+            sound += 1
+        else:
+            reason = f"{called} is {port.state or 'in an unknown state'}"
+            yield Check(group=MACHINE, name=name, status=PASS, reason=reason)
+    if sound:
+        reason = f"{units.plural(sound, 'port')} active, without errors"
+        yield Check(group=MACHINE, name=name, status=PASS, reason=reason)
+
+
 def terminal(facts: Facts) -> Iterator[Check]:
     """Yield what the terminal is in one line, and what of it is too little in one each."""
     at, environment = facts.terminal, facts.environment
@@ -250,7 +285,7 @@ def terminal(facts: Facts) -> Iterator[Check]:
 
 
 CHECKS = (
-    on_gpus, proc, namespace, stacks, system, cores, pressure, clock, xids, terminal,
+    on_gpus, proc, namespace, stacks, system, cores, pressure, clock, xids, rdma_ports, terminal,
 )  # fmt: skip
 
 

@@ -4,6 +4,9 @@ Who reads asks on standard input: ``full UNIX_SECONDS`` prints what was read in 
 and after that moment, and from then on each new snapshot beside its brief line; ``brief`` ends
 that. Of the ten minutes only the last has every snapshot: they are there within a second, and the
 rules look at a minute.
+
+With ``--findings`` all that is found stands in a line of its own, whenever it changes and every
+ten seconds.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ from typing import TextIO
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.export import JsonLinesWriter
 from gpuwatch.recording.file import new_engine
-from gpuwatch.recording.hosts.brief import brief_of, encode
+from gpuwatch.recording.hosts.brief import brief_of, encode, found_of
 from gpuwatch.recording.replay import share
 
 HISTORY_SECONDS = 600.0
 WHOLE_SECONDS = 70.0
 """Time of which every snapshot is kept."""
+FINDINGS_SECONDS = 10.0
 SPARSE_SECONDS = 15.0
 """Time between two of those that are kept of the time before; each says so as its interval."""
 
@@ -29,8 +33,12 @@ SPARSE_SECONDS = 15.0
 class BriefWriter:
     """Judges each snapshot and writes it in brief; keeps the last ten minutes."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, *, findings: bool = False) -> None:
+        """``findings``: with lines of all that is found."""
         self._out = out
+        self._says_findings = findings
+        self._findings_said: tuple[int, float] | None = None
+        """Changes of the ledger when they were said last, and when that was."""
         self._engine = new_engine()
         self._earlier: deque[Snapshot] = deque()
         self._recent: deque[Snapshot] = deque()
@@ -45,11 +53,21 @@ class BriefWriter:
         line = encode(brief_of(snapshot, self._engine.diagnosis))
         with self._lock:
             self._keep(snapshot)
+            if self._says_findings and self._are_due(snapshot.monotonic_seconds):
+                found = found_of(snapshot, self._engine.diagnosis)
+                self._out.write(f"{encode(found)}\n")
             self._out.write(f"{line}\n")
             if self._full is not None:
                 self._full.write(snapshot)
             self._out.flush()
         self.written += 1
+
+    def _are_due(self, now: float) -> bool:
+        changes, said = self._engine.ledger.changes, self._findings_said
+        if said is not None and said[0] == changes and now - said[1] < FINDINGS_SECONDS:
+            return False
+        self._findings_said = changes, now
+        return True
 
     def answer(self, asked: str) -> None:
         """Do what a line of standard input asks; one that is not understood does nothing."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
+from gpuwatch.core.bounds import total
 from gpuwatch.core.codec import StreamWriter, identities
 from gpuwatch.core.model import (
     GpuIdentity,
@@ -21,6 +22,7 @@ from gpuwatch.core.model import (
     Host,
     Process,
     ProcessKey,
+    RdmaPort,
     Snapshot,
     TrainingLoop,
 )
@@ -48,7 +50,8 @@ def values(item: object, wanted: Sequence[str]) -> list[Any]:
 _GPU = names(GpuIdentity, "machine")
 _STATE = ("lost", "allocated_to")
 _READINGS = names(GpuReading, "busy_samples")
-_HOST = names(Host, "name", "core_percents", "network_mounts")
+_HOST = names(Host, "name", "core_percents", "network_mounts", "rdma_ports")
+_PORT_COUNTS = tuple([name for name in names(RdmaPort) if name.endswith("_count")])
 _PROCESS = names(Process)
 _LOOP = names(TrainingLoop, "pid", "started_at_unix_seconds", "spent_seconds")
 _MEMBER = (
@@ -62,7 +65,11 @@ PROCESS_COLUMNS = (
     *[f"loop_{name}" for name in _LOOP],
 )
 """``loop_...``: what a rank reports of its own training loop."""
-HOST_COLUMNS = (*_TIME, "machine", "simulated", *_HOST)
+HOST_COLUMNS = (
+    *(*_TIME, "machine", "simulated", *_HOST),
+    *["rdma_ports_active", *[f"rdma_{name}" for name in _PORT_COUNTS]],
+)
+"""``rdma_...``: of all InfiniBand and RoCE ports together."""
 
 
 class RowWriter:
@@ -128,7 +135,11 @@ def process_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
 
 def host_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
     """Yield ``HOST_COLUMNS``, one row."""
-    yield [*_start(snapshot), *values(snapshot.host, _HOST)]
+    ports = snapshot.host.rdma_ports or ()
+    active = [one.state == "active" for one in ports if one.state is not None]
+    counts = [total([getattr(one, name) for one in ports]) for name in _PORT_COUNTS]
+    active_ports = sum(active) if active else None
+    yield [*_start(snapshot), *values(snapshot.host, _HOST), active_ports, *counts]
 
 
 def _start(snapshot: Snapshot) -> list[Any]:

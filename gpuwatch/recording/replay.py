@@ -14,6 +14,7 @@ import os
 import select
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache
@@ -178,6 +179,8 @@ _ENDED_SECONDS = 5.0
 """Time for a thread whose input was ended: it does no more than notice that."""
 _WAIT_SECONDS = 0.25
 """Time that a reader at the end waits before it looks whether it is still wanted."""
+_FOLLOW_AFTER_SECONDS, _PAUSE_SECONDS = 2.0, 0.1
+"""Longest time for which findings wait for what comes in, and how long nothing must come in."""
 
 
 class KeptTape:
@@ -347,7 +350,16 @@ class KeptTape:
                 self._overview.forget_oldest(self._kept_seconds / BUCKET_SECONDS)
             self._grown.notify_all()
 
+    def _wait_for_pause(self) -> None:
+        """Wait until nothing has come in for a moment, but not for long: the first picture of a
+        host waits for its last ten minutes, and not for what is found in them."""
+        until = time.monotonic() + _FOLLOW_AFTER_SECONDS
+        with self._grown:
+            while self.arriving and time.monotonic() < until and self._grown.wait(_PAUSE_SECONDS):
+                pass
+
     def _follow(self) -> None:
+        self._wait_for_pause()
         engine, changes = new_engine(), 0
         self.ledger = engine.ledger
         assert self.first_unix_seconds is not None

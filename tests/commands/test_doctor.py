@@ -420,6 +420,25 @@ def test_mig_instances_are_counted_and_read(simulated: Machine, gpuwatch: Gpuwat
     assert "MIG-2" in memory
 
 
+def test_a_port_that_has_counted_errors_is_a_warning(
+    simulated: Machine, gpuwatch: Gpuwatch, tmp_path: Path
+) -> None:
+    """With what was counted; one that is down is said, others are counted."""
+    simulated()
+    folder = "sys/class/infiniband/mlx5_{}/ports/1"
+    for number, state, count in ((0, "4: ACTIVE", 0), (1, "4: ACTIVE", 3), (2, "1: DOWN", 0)):
+        files = {"state": state, "counters/link_downed": count, "counters/symbol_error": count}
+        at = folder.format(number)
+        in_root(tmp_path, **{f"{at}/{name}": f"{text}\n" for name, text in files.items()})
+    ran = gpuwatch("doctor", "--json", code=WARNINGS)
+    found = {one["reason"]: one["status"] for one in checks(ran) if "RoCE" in one["name"]}
+    assert found == {
+        "mlx5_1 port 1 has counted errors: link lost 3, symbol errors 3": "warn",
+        "mlx5_2 port 1 is down": "pass",
+        "1 port active, without errors": "pass",
+    }
+
+
 def test_under_wsl_the_driver_is_that_of_windows(
     simulated: Machine, gpuwatch: Gpuwatch, tmp_path: Path
 ) -> None:

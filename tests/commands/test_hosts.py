@@ -1,5 +1,6 @@
 """Other machines from the command line: the screen of all, one of them, commands that run there."""
 
+import io
 import json
 import os
 import re
@@ -7,12 +8,19 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from gpuwatch.core.model import Host
+from gpuwatch.commands.watch import Elsewhere
+from gpuwatch.core.model import Host, Snapshot
 from gpuwatch.core.source import ManualClock
+from gpuwatch.outputs.brief import BriefWriter
+from gpuwatch.recording.hosts.brief import Found, decode
+from gpuwatch.recording.hosts.names import install_command
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in, program
 from tests.support.children import wait_until
@@ -22,6 +30,17 @@ from tests.support.snapshots import gpu, snapshot, stream_lines
 from tests.tui.terminal.pseudo_terminal import clean_environment, terminal
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def found_lines(taken: Sequence[Snapshot]) -> str:
+    """Lines of a host that judges itself."""
+    out = io.StringIO()
+    writer = BriefWriter(out, findings=True)
+    for one in taken:
+        writer.write(one)
+    return out.getvalue()
+
+
 CALLED = f"{sys.executable} -m gpuwatch"
 
 
@@ -118,10 +137,14 @@ def test_why_a_command_did_not_run_is_said_with_the_name_of_the_host(tmp_path: P
         assert said[0].startswith("gpuwatch: unk: its host key is not in ~/.ssh/known_hosts: run")
         assert said[1].startswith("gpuwatch: changed: its host key is not the one in ~/.ssh/known")
         assert said[2].startswith("gpuwatch: dead: ssh: connect to host 127.0.0.1 port 1: Conn")
-        assert said[3].startswith("gpuwatch: box1: there is no gpuwatch there. To install it: ssh")
+        assert said[3].startswith("gpuwatch: box1: there is no gpuwatch there. To install it: tar")
         done = program("status", "--host", "box1", "--remote-command", str(broken), **settings)
         assert done.returncode in (126, 127)
-        assert "gpuwatch: box1: gpuwatch does not start there" in done.stderr
+        assert "gpuwatch: box1: gpuwatch does not start there: its Python is missing" in done.stderr
+        broken.write_text(f"#!{sys.executable}\nimport no_such_module\n")
+        done = program("status", "--host", "box1", "--remote-command", str(broken), **settings)
+        assert done.returncode == 127
+        assert "gpuwatch: box1: gpuwatch does not start there: its Python cannot" in done.stderr
 
 
 def test_a_recording_elsewhere_ends_with_the_connection(
@@ -185,13 +208,17 @@ def test_recordings_of_several_hosts_are_one_report(gpuwatch: Gpuwatch, tmp_path
     assert "1 is no recording: name one report" in gpuwatch("report", "1", "2", code=2).err
 
 
-def test_findings_of_another_machine_are_raised_here(tmp_path: Path) -> None:
+SAYS = {"its readings": lambda taken: "\n".join(stream_lines(*taken)), "what it found": found_lines}
+
+
+@pytest.mark.parametrize("said", SAYS)
+def test_findings_of_another_machine_are_raised_here(tmp_path: Path, said: str) -> None:
     """By the name it was given, over a real sshd; one line when it cannot be reached any more, and
-    one when it is back."""
+    one when it is back. A host that has an older gpuwatch, or none, is judged here."""
     clock = ManualClock(unix_epoch_seconds=time.time())
     taken = list(looks("lost", 30, clock=clock))
     for name, part in (("first", taken[:10]), ("then", taken[10:])):
-        (tmp_path / name).write_text("\n".join(stream_lines(*part)) + "\n")
+        (tmp_path / name).write_text(SAYS[said](part) + "\n")
     there, ssh = tmp_path / "there", tmp_path / "ssh"
     once = f"mkdir {tmp_path}/once 2>/dev/null && print=first || print=then"
     there.write_text(f"#!/bin/sh\n{once}; cat {tmp_path}/$print; exec sleep 600\n")
@@ -207,11 +234,94 @@ def test_findings_of_another_machine_are_raised_here(tmp_path: Path) -> None:
         ) as watching:
             wait_until((tmp_path / "once").exists)
             server.kill()
-            said = watching.stderr.readline() + watching.stderr.readline()
+            spoken = watching.stderr.readline() + watching.stderr.readline()
             server.start()
             out, more = watching.communicate(timeout=60)
         assert watching.returncode == 1
-        assert b"gpuwatch: box1 is not watched: " in said
+        assert b"gpuwatch: box1 is not watched: " in spoken
         assert more == b"gpuwatch: box1 is back.\n"
         event = json.loads(out)
         assert (event["machine"], event["finding"]["rule"]) == ("box1", "gpu_lost")
+        assert event["finding"]["gpus"] == ["0"]
+
+
+def test_a_host_that_starts_anew_clears_nothing_that_still_holds() -> None:
+    """Its gpuwatch looks at a minute before it finds the same again; what it does not find by then
+    is gone."""
+    taken = list(looks("starved", 60))
+    one = Elsewhere(SimpleNamespace(found=None, tape=None, latest=None, brief=None))
+    writer = BriefWriter(out := io.StringIO(), findings=True)
+
+    def rules(*snapshots: Snapshot) -> list[str]:
+        for each in snapshots:
+            out.seek(0)
+            out.truncate()
+            writer.write(each)
+            for line in out.getvalue().splitlines():
+                said = decode(line)
+                setattr(one.host, "found" if isinstance(said, Found) else "brief", said)
+            one.has_news()
+        return [each.rule for each in one.ledger.open]
+
+    assert "loader_cpu_bound" in rules(*taken)
+    writer = BriefWriter(out, findings=True)
+    rested = [
+        replace(
+            taken[-1],
+            jobs=(),
+            processes=(),
+            taken_at_unix_seconds=taken[-1].taken_at_unix_seconds + 5.0 + second,
+            monotonic_seconds=float(second),
+        )
+        for second in range(90)
+    ]
+    assert "loader_cpu_bound" in rules(*rested[:50])
+    assert "loader_cpu_bound" not in rules(*rested[50:])
+
+
+def test_what_a_login_prints_is_none_of_the_answer(tmp_path: Path) -> None:
+    """Neither greetings nor a module that says hello come before the JSON; a reader that has gone
+    is no fault."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text(
+        f"#!/bin/sh\necho Welcome; printf '{{'; echo; cd {ROOT}\n"
+        'while [ "$1" != -- ]; do shift; done; exec sh -c "$3"\n'
+    )
+    ssh.chmod(0o755)
+    environment = environment_in(tmp_path) | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    settings = {"env": environment, "cwd": ROOT}
+    options = ("--host", "box1", "--remote-command", CALLED, "--demo", "--json")
+    done = program("status", *options, **settings)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["simulated"] is True
+    command = (
+        f"{CALLED} stream {' '.join(options[:2])} --remote-command '{CALLED}' --demo | head -n1"
+    )
+    piped = subprocess.run(["sh", "-c", command], capture_output=True, check=False, **settings)
+    assert piped.stdout.startswith(b'{"kind":"header"')
+    assert piped.stderr == b""
+
+
+def test_the_command_that_installs_gpuwatch_elsewhere_brings_its_source(tmp_path: Path) -> None:
+    """No package index has it: the command is run as it stands, with an ssh and a python that only
+    say what they were given."""
+    bin_, home = tmp_path / "bin", tmp_path / "home"
+    bin_.mkdir()
+    home.mkdir()
+    (bin_ / "ssh").write_text(f'#!/bin/sh\n[ "$1" = box1 ] && HOME={home} exec sh -c "$2"\n')
+    # As venv makes it: a folder with a pip, which here says what it is to install.
+    (bin_ / "python3").write_text(
+        '#!/bin/sh\nmkdir -p "$3/bin"; printf \'#!/bin/sh\\nls "$2"\\n\' > "$3/bin/pip"\n'
+        'chmod +x "$3/bin/pip"\n'
+    )
+    for one in ("ssh", "python3"):
+        (bin_ / one).chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", install_command("box1")],
+        env={"PATH": f"{bin_}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {"gpuwatch", "pyproject.toml", "README.md", "LICENSE"} <= {*done.stdout.split()}
+    assert (home / ".gpuwatch/source/gpuwatch/__main__.py").exists()

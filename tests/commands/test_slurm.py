@@ -273,8 +273,9 @@ def test_the_mail_of_a_job_begins_with_the_cause(slurm: Site, gpuwatch: Gpuwatch
         wait_until(lambda mailed=mailed: mailed.exists() and "Ended" in mailed.read_text())
         subject, *lines = mailed.read_text().splitlines()
         assert f"Job_id={numbers[owner]} Name=train Ended" in subject
-        begins = r"The GPU was busy \d+% of \d+s\. .*?: GPU (\d) .*?: 1 loader worker "
-        assert re.match(begins, " ".join(lines))
+        # How long it took, and what else holds it up, is the machine's.
+        assert re.match(r"The GPU was busy \d+% of [\dhms]+\. ", " ".join(lines))
+        assert "1 loader worker " in " ".join(lines)
         with open_any(str(recordings[owner])) as log:
             seen = list(log.snapshots)
         (gpu,) = {gpu.identity.index for one in seen for gpu in one.gpus}
@@ -284,6 +285,7 @@ def test_the_mail_of_a_job_begins_with_the_cause(slurm: Site, gpuwatch: Gpuwatch
         assert f"--of-{owner}" in whole
         assert f"--of-{other}" not in whole
         text = recordings[owner].with_name(f"{numbers[owner]}.{NODE}.txt")
+        assert lines == text.read_text().splitlines()
         for path, mode in ((recordings[owner], 0o600), (text, 0o640)):
             found = path.stat()
             assert (pwd.getpwuid(found.st_uid).pw_name, stat.S_IMODE(found.st_mode)) == (

@@ -1,11 +1,13 @@
 """``gpuwatch watch``: its lines, its command, its webhook, and how it ends."""
 
 import json
+import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Event as Flag
@@ -13,14 +15,30 @@ from threading import Thread
 
 import pytest
 
-from gpuwatch.commands.watch import WAITING_MOST, Command, Webhook
-from gpuwatch.diagnosis.finding import Finding
-from gpuwatch.outputs.alerts import Event
+from gpuwatch.commands import watching
+from gpuwatch.commands.watch import OUTPUT_BYTES, WAITING_MOST, Command, Webhook
+from gpuwatch.commands.watching import attached_only
+from gpuwatch.core.model import Snapshot
+from gpuwatch.outputs.alerts import AlertFinding, Event
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import ROOT, ends, environment_in
 from tests.support.children import wait_until
 
-FOUND = Finding(rule="gpu_lost", severity="error", confidence=0.99, summary="GPU 1; $(id) is gone")
+FOUND = AlertFinding(
+    rule="gpu_lost",
+    severity="error",
+    confidence=0.99,
+    summary="GPU 1; $(id) is gone",
+    gpus=("1",),
+    gpu_uuids=("GPU-1",),
+    jobs=(),
+    since_unix_seconds=None,
+    cost_share=None,
+    cost_gpu_seconds=None,
+    gain=None,
+    evidence=(),
+    advice=(),
+)
 EVENT = Event(
     event="raised",
     text="box3: raised error gpu_lost: GPU 1 is gone.",
@@ -60,6 +78,9 @@ def test_it_ends_with_1_on_a_rule_and_the_command_has_got_it(
     assert line.endswith(event["text"])
     assert event["finding"]["rule"] == "loader_cpu_bound"
     assert event["finding"]["advice"][0]["setting"] == "num_workers"
+    assert event["finding"]["gpus"] == ["0"]
+    assert event["finding"]["jobs"][0]["user"] == "ada"
+    assert not re.search(r"\{[a-z0-9.]+(\||\})", copied.read_text())
 
 
 def test_json_is_a_line_for_each_event(gpuwatch: Gpuwatch) -> None:
@@ -69,14 +90,19 @@ def test_json_is_a_line_for_each_event(gpuwatch: Gpuwatch) -> None:
     assert len(said.out.splitlines()) == 1
 
 
-def test_it_ends_with_its_job(gpuwatch: Gpuwatch, tmp_path: Path) -> None:
+def test_it_ends_with_its_job(gpuwatch: Gpuwatch, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 0, in its own time."""
-    with subprocess.Popen(["sleep", "1"]) as job:
+    with subprocess.Popen(["sleep", "600"]) as job:
         reaper = Thread(target=job.wait)
         reaper.start()
+
+        def seen(snapshot: Snapshot, pid: int) -> Snapshot:
+            job.terminate()
+            return attached_only(snapshot, pid)
+
+        monkeypatch.setattr(watching, "attached_only", seen)
         assert gpuwatch("watch", "--pid", str(job.pid), "--interval", "0.1").out == ""
         reaper.join()
-        assert job.returncode == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -141,6 +167,17 @@ def test_a_command_that_fails_or_hangs_is_a_sentence(
     program.chmod(0o700)
     given(Command(str(program), shell=False))
     assert "failed: No such file or directory." in capfd.readouterr().err
+
+
+def test_a_command_that_prints_without_end_does_not_fill_a_log(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The beginning is shown, with a sentence; neither the command nor what it leaves running is
+    held up."""
+    given(Command("yes | head -c 3000000; echo >&2; (sleep 600 &)", shell=True))
+    said = capfd.readouterr().err
+    cut = f"gpuwatch: the shell printed more than {OUTPUT_BYTES:,} bytes: cut here.\n"
+    assert said == "y\n" * (OUTPUT_BYTES // 2) + cut
 
 
 def test_few_events_wait_for_a_command_that_hangs(capfd: pytest.CaptureFixture[str]) -> None:
@@ -221,3 +258,48 @@ def test_a_webhook_that_hangs_is_given_up(
         given(Webhook(address))
     assert capfd.readouterr().err == f"gpuwatch: {address} failed: it is too slow.\n"
     assert len(sent) == 1
+
+
+@pytest.mark.parametrize("begins", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: "])
+def test_a_webhook_that_answers_in_drips_is_given_up(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, begins: bytes
+) -> None:
+    """A byte now and then begins the time limit of a socket anew, but not that of the answer."""
+    monkeypatch.setattr("gpuwatch.commands.watch.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("gpuwatch.commands.watch.AGAIN_AFTER_SECONDS", ())
+    over = Flag()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.sendall(begins)
+                while not over.wait(0.02):
+                    connection.sendall(b"H")
+
+        dripping = Thread(target=drip)
+        dripping.start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        given(Webhook(address))
+        assert capfd.readouterr().err == f"gpuwatch: {address} failed: it is too slow.\n"
+        over.set()
+        dripping.join()
+
+
+def test_an_answer_that_goes_on_for_ever_is_not_read(capfd: pytest.CaptureFixture[str]) -> None:
+    """The code is enough."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def pour() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while True:
+                    connection.sendall(b"x" * 4096)
+
+        pouring = Thread(target=pour)
+        pouring.start()
+        given(Webhook(f"http://127.0.0.1:{listening.getsockname()[1]}"))
+        pouring.join()
+    assert capfd.readouterr().err == ""

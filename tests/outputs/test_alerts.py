@@ -1,11 +1,15 @@
 """Findings as events: raised when they have held, cleared when they have been gone, never twice."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Finding, Gain
 from gpuwatch.diagnosis.ledger import Episode, Ledger
+from gpuwatch.diagnosis.sentence import number
 from gpuwatch.outputs.alerts import Alerts, Event
+from gpuwatch.outputs.report.model import dumps
 from tests.support.snapshots import gpu, snapshot
 
 GPUS = tuple(gpu(f"GPU-{index}", index) for index in range(3))
@@ -78,6 +82,24 @@ def test_an_event_says_what_is_to_be_gained() -> None:
     assert "Gain" not in cleared.text
 
 
+def test_an_event_names_gpus_and_jobs_as_people_do() -> None:
+    """By the number of the GPU, the PID, the user and Slurm's number; no sentence has places that
+    are not filled."""
+    job = Job(pid=100, started_at_unix_seconds=1.0, user="ada", slurm_job="17")
+    advice = Advice(f"Raise num_workers to {number(8)}.", setting="num_workers", wanted="8")
+    says = "GPUs 0 and 2 wait for data"
+    found = finding(summary=says, gpus=("GPU-0", "GPU-2"), advice=(advice,))
+    ((_, raised),) = events(alerts(0.0), [0], found, jobs=(job,))
+    assert "{" not in json.dumps(json.loads(dumps(raised))).replace('{"', "")
+    said = json.loads(dumps(raised))["finding"]
+    assert said["summary"] == says
+    assert said["gpus"] == ["0", "2"]
+    assert said["jobs"] == [
+        {"pid": 100, "started_at_unix_seconds": 1.0, "user": "ada", "slurm_job": "17"}
+    ]
+    assert said["advice"][0]["action"] == "Raise num_workers to 8."
+
+
 def test_what_comes_back_within_a_minute_was_never_gone() -> None:
     """Nothing is said of it, however often."""
     watched = alerts(5.0)
@@ -107,9 +129,10 @@ def test_one_cause_of_several_jobs_is_one_event() -> None:
     watched = alerts(5.0)
     ((_, first),) = events(watched, range(8), finding(0), finding(1))
     assert first.finding.summary == "GPUs 0 and 1 wait for data"
-    assert [one.job for one in first.finding.members] == [(100, 1.0), (101, 1.0)]
+    assert [one.pid for one in first.finding.jobs] == [100, 101]
     ((_, second),) = events(watched, range(8, 20), finding(0), finding(1), finding(2))
-    assert (second.finding.summary, second.finding.job) == ("GPU 2 waits for data", (102, 1.0))
+    assert second.finding.summary == "GPU 2 waits for data"
+    assert [one.pid for one in second.finding.jobs] == [102]
     # Another of a job's GPUs is no other finding.
     assert events(watched, range(20, 40), finding(0, gpus=("GPU-2",)), finding(1), finding(2)) == []
 
@@ -124,10 +147,10 @@ def test_a_gpu_that_is_gone_keeps_its_name() -> None:
 
 def test_the_text_is_for_chats_and_says_what_is_simulated() -> None:
     """Machine, event, severity, rule, sentence, advice; nothing in it makes a mention."""
-    says = finding(summary="PID 7 (<!channel> @everyone) waits", says="")
+    says = finding(summary="PID 7 (<!channel> @everyone) waits: n 2 -> 8", says="")
     ((_, one),) = events(alerts(0.0), [0], says, simulated=True)
     assert one.text == (
         f"{one.machine} (simulated): raised warning loader_cpu_bound: "
-        "PID 7 (‹!channel› ＠everyone) waits. Raise num_workers."
+        "PID 7 (‹!channel› ＠everyone) waits: n 2 → 8. Raise num_workers."
     )
-    assert one.finding.summary == "PID 7 (<!channel> @everyone) waits"
+    assert one.finding.summary == "PID 7 (<!channel> @everyone) waits: n 2 -> 8"

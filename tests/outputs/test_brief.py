@@ -10,7 +10,7 @@ from gpuwatch import __version__
 from gpuwatch.core.codec import CodecError, Decoder
 from gpuwatch.core.model import BusySample, JobRank, Problem, Snapshot
 from gpuwatch.outputs.brief import BriefWriter
-from gpuwatch.recording.hosts.brief import brief_of, decode, encode, upgrade_note
+from gpuwatch.recording.hosts.brief import Found, brief_of, decode, encode, upgrade_note
 from tests.support.simulated import looks
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import diagnosis, starved
@@ -52,6 +52,24 @@ def test_a_line_says_what_a_list_shows() -> None:
         ("job 4711", ("4711", 4), (0, 1))
     ]
     assert brief_of(what, replace(found, watched_seconds=20.0)).lost_gpus is None
+
+
+def test_all_that_is_found_is_said_when_it_changes_and_now_and_then() -> None:
+    """Where it was asked for: as the machine's own ledger has it, with its GPUs and jobs."""
+    out = io.StringIO()
+    writer = BriefWriter(out, findings=True)
+    for one in looks("starved", 60):
+        writer.write(one)
+    lines = [decode(line) for line in out.getvalue().splitlines()]
+    found = [one for one in lines if isinstance(one, Found)]
+    assert len(lines) - len(found) == 60
+    assert 6 <= len(found) <= 20
+    (last,) = [one for one in found[-1].findings if one.rule == "loader_cpu_bound"]
+    assert last.advice[0].setting == "num_workers"
+    assert last.evidence
+    assert [gpu.index for gpu in found[-1].gpus] == [0]
+    assert [(job.pid, job.user) for job in found[-1].jobs] == [(last.job[0], "ada")]
+    assert found[0].findings == ()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from gpuwatch.core.model import (
     GpuReading,
     Host,
     Process,
+    RdmaPort,
     ReasonSeconds,
     Snapshot,
 )
@@ -193,3 +194,18 @@ def test_the_csv_has_a_column_for_all_that_a_loop_reports() -> None:
         missing = loop.pid == first.loops[0].pid
         assert said["loop_copy_share"] == "" if missing else float(said["loop_copy_share"]) >= 0.0
     assert {int(row["pid"]) for row in rows} >= set(loops)
+
+
+def test_errors_of_ports_are_added_up() -> None:
+    """In a row of the host; nothing where there are no ports."""
+    ports = tuple(
+        [
+            RdmaPort(device="mlx5_0", port=port, state=state, link_downed_count=count)
+            for port, state, count in ((1, "active", 2), (2, "down", None))
+        ]
+    )
+    for found, cells in ((ports, ("1", "2", "")), (None, ("", "", ""))):
+        text = written("host", [snapshot(host=Host(name="box", rdma_ports=found))])
+        (row,) = csv.DictReader(io.StringIO(text))
+        names = ("rdma_ports_active", "rdma_link_downed_count", "rdma_symbol_error_count")
+        assert tuple([row[name] for name in names]) == cells

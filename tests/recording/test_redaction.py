@@ -21,7 +21,7 @@ from gpuwatch.core.model import (
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.jobs.tracking.job import TrackedJob
-from gpuwatch.jobs.tracking.tracker import Notes
+from gpuwatch.jobs.tracking.tracker import JobTracker
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.redaction import program_name, redacted
 from gpuwatch.sources.gpu_source import GpuProcess
@@ -55,23 +55,17 @@ def secretive(kind: type[Any], **known: object) -> Any:
 
 
 def problems_of_a_job(user: str) -> tuple[Problem, ...]:
-    """What is said of a job whose processes may not be read, and of one that left workers."""
+    """What is said of a job whose processes may not be read, and of one that was started again."""
     member = SimpleNamespace(
         pid=7, meter=SimpleNamespace(refused=True), row=secretive(Process, pid=7, user=user)
     )
     job = SimpleNamespace(
-        key=(7, 1.0),
-        refused=True,
-        members={7: member},
-        orphaned_workers=[member],
-        without_ranks_since=lambda _now: 0.0,
-        last=secretive(Job, pid=7, user=user),
+        key=(7, 1.0), refused=True, members={7: member}, last=secretive(Job, pid=7, user=user)
     )
-    notes = Notes(ManualClock())
-    notes.note_missing(7)
-    notes.note_started_again(8)
-    notes.about([cast("TrackedJob", job)], 0.0)
-    return notes.about([cast("TrackedJob", job)], 100.0)
+    tracker = JobTracker(ManualClock(), ReadOptions())
+    tracker._jobs = [cast("TrackedJob", job)]
+    tracker._attached, tracker._started_again = (7, 1.0), (100.0, 8)
+    return tracker._problems(0.0)
 
 
 def problems_of_processes(root: Path) -> tuple[Problem, ...]:
@@ -114,7 +108,7 @@ def test_a_redacted_recording_holds_no_secret(tmp_path: Path) -> None:
         *problems_of_processes(tmp_path / "proc"),
         *problems_of_bugs(),
     )
-    assert len(problems) == 7
+    assert len(problems) == 6
     rank = secretive(JobRank, pid=7)
     mount = NetworkMount(f"/home/{SECRET}", "nfs4", 1.0, 1.0, 0.1, 0.2, 0.0)
     taken = snapshot(

@@ -6,10 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gpuwatch.core.model import Snapshot
+from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.recording import replay
 from gpuwatch.recording.hosts import remote
 from gpuwatch.recording.hosts.names import HostNameError, configured_hosts, host_names
 from gpuwatch.recording.hosts.remote import SSH, RemoteHost, remote_command
@@ -341,6 +345,31 @@ def test_a_closed_host_leaves_nothing_running(tmp_path: Path) -> None:
     (tmp_path / "pid").unlink()
     time.sleep(0.1)
     assert not (tmp_path / "pid").exists()
+
+
+def test_findings_wait_for_the_history_to_come_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first picture needs the snapshots alone."""
+    monkeypatch.setattr(replay, "_PAUSE_SECONDS", LONG_SECONDS)
+    monkeypatch.setattr(replay, "_FOLLOW_AFTER_SECONDS", LONG_SECONDS)
+    taken, when, make = [], [], replay.new_engine
+
+    def made() -> Engine:
+        when.append(len(taken))
+        return make()
+
+    def counted() -> Iterator[Snapshot]:
+        for one in log.snapshots:
+            taken.append(one)
+            yield one
+
+    monkeypatch.setattr(replay, "new_engine", made)
+    log = remote.open_any(stream(tmp_path, *range(60, 0, -1)).strip("'"))
+    tape = KeptTape(replace(log, snapshots=counted()), chunk_seconds=10.0)
+    until(lambda: tape.diagnosis is not None)
+    assert when == [60]
+    tape.close()
 
 
 def test_what_is_old_is_forgotten(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from gpuwatch.core.model import (
     OwnCost,
     Problem,
     Process,
+    RdmaPort,
     ReadingAge,
     ReasonSeconds,
     Snapshot,
@@ -96,6 +97,11 @@ def any_of(made: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrateg
 
 
 @functools.cache
+def _ports() -> st.SearchStrategy[Any]:
+    return st.none() | st.lists(any_of(RdmaPort), max_size=2).map(tuple)
+
+
+@functools.cache
 def snapshots() -> st.SearchStrategy[Snapshot]:
     """Any snapshot whose GPUs have each a uuid of their own."""
     gpus = st.lists(
@@ -117,7 +123,7 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
         monotonic_seconds=st.floats(-9e10, 9e10),
         interval_seconds=st.floats(0, 9e10),
         simulated=st.booleans(),
-        host=any_of(Host),
+        host=any_of(Host, rdma_ports=_ports()),
         gpus=gpus.map(tuple),
         processes=st.lists(any_of(Process), max_size=3).map(tuple),
         jobs=st.lists(jobs(), max_size=2).map(tuple),

@@ -17,10 +17,11 @@ from gpuwatch.core.model.gpu import (
 )
 from gpuwatch.core.model.job import JOB_ROLES, Job, JobMember, JobRank, TrainingLoop
 from gpuwatch.core.model.process import PIDS_OF_A_MACHINE, Identified, Process, ProcessKey
-from gpuwatch.core.model.snapshot import Host, NetworkMount, OwnCost, Problem, Snapshot
+from gpuwatch.core.model.snapshot import Host, NetworkMount, OwnCost, Problem, RdmaPort, Snapshot
 
 __all__ = [
     "JOB_ROLES", "PIDS_OF_A_MACHINE", "BusySample", "Gpu", "GpuIdentity", "GpuKey", "GpuReading",
     "Host", "Identified", "Job", "JobMember", "JobRank", "NetworkMount", "OwnCost", "Problem",
-    "Process", "ProcessKey", "ReadingAge", "ReasonSeconds", "Snapshot", "TrainingLoop", "XidError",
+    "Process", "ProcessKey", "RdmaPort", "ReadingAge", "ReasonSeconds", "Snapshot",
+    "TrainingLoop", "XidError",
 ]  # fmt: skip

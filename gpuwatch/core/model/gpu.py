@@ -15,6 +15,7 @@ _LINKS = (0, 1e14)
 _SUMMED = "Added up from the rate."
 _ECC = "Memory errors since the driver was loaded."
 _REMAPPED = "Rows of memory replaced for such errors, ever."
+_NVLINK_ERRORS = "NVLink errors, all links together, since the driver was loaded."
 
 
 class BusySample(NamedTuple):
@@ -198,6 +199,19 @@ class GpuReading:
         "remap pending", help="1: a row remapping needs a reset."
     )
     remapped_rows_failed: bool | None = reading("remap failed", help="1: no spare rows were left.")
+    pcie_replay_count: Whole | None = reading(
+        metric="pcie_replays_total", help="PCIe packets that had to be sent again."
+    )
+    nvlink_crc_count: Whole | None = reading(
+        metric="nvlink_errors_total", kind="crc", help=_NVLINK_ERRORS
+    )
+    nvlink_replay_count: Whole | None = reading(
+        metric="nvlink_errors_total", kind="replay", help=_NVLINK_ERRORS
+    )
+    nvlink_recovery_count: Whole | None = reading(
+        metric="nvlink_errors_total", kind="recovery", help=_NVLINK_ERRORS
+    )
+    """Times that a link failed and was trained again, which stalls whatever uses it."""
     nvlink_rx_bytes_per_second: Amount | None = reading(
         "NVLink rx", "NVLink", between=_LINKS, metric="nvlink_receive_bytes_total", help=_SUMMED
     )

@@ -27,6 +27,38 @@ class NetworkMount(NamedTuple):
     """Requests on their way, on average."""
 
 
+_PORT_ERRORS = "Errors of an InfiniBand or RoCE port since its counters were last cleared."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaPort:
+    """Port of an InfiniBand or RoCE adapter, over which a job on several machines talks."""
+
+    device: Text
+    """``mlx5_0``."""
+    port: Whole
+    link_layer: Text | None = None
+    """``InfiniBand``, or ``Ethernet`` (RoCE)."""
+    state: Text | None = None
+    """``active``, ``down``, ``init`` or ``armed``."""
+    speed_gigabits_per_second: Amount | None = reading(
+        "speed", charted=False, help="Speed that the link came up with."
+    )
+    link_downed_count: Whole | None = reading(
+        "link lost", metric="errors_total", kind="link_downed", help=_PORT_ERRORS
+    )
+    """Times that the link could not be recovered and went down. At 255 it stops, as the next."""
+    link_recovery_count: Whole | None = reading(
+        "link recovered", metric="errors_total", kind="link_recovery", help=_PORT_ERRORS
+    )
+    receive_error_count: Whole | None = reading(
+        "receive errors", metric="errors_total", kind="receive", help=_PORT_ERRORS
+    )
+    symbol_error_count: Whole | None = reading(
+        "symbol errors", metric="errors_total", kind="symbol", help=_PORT_ERRORS
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """The machine around the GPUs. Rates are over the time since the snapshot before."""
@@ -65,6 +97,8 @@ class Host:
     """Time that a read of a disk took, on average."""
     network_mounts: tuple[NetworkMount, ...] | None = None
     """Network mounts that were used since the snapshot before, the one most waited for first."""
+    rdma_ports: tuple[RdmaPort, ...] | None = None
+    """InfiniBand and RoCE ports; ``None``: the machine has none."""
     cache_refault_bytes_per_second: Amount | None = reading(charted=False)
     """Read into the page cache again, soon after memory was short and they were dropped from it."""
     network_receive_bytes_per_second: Amount | None = reading("network in", "net rx")

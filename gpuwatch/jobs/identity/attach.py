@@ -14,6 +14,7 @@ from gpuwatch.jobs.identity.process_facts import (
     all_pids,
     children_of,
     read_all,
+    read_environment,
     read_facts,
     read_link,
 )
@@ -81,14 +82,23 @@ def resolve(
 
 
 def slurm_process(job: str, proc: Path = procfs.PROC) -> int | None:
-    """Find the process to watch for a Slurm job, by its cgroup; ``None``: it has none here."""
+    """Find the process to watch for a Slurm job, by its cgroup, or by its environment where no
+    cgroup says it; ``None``: it has none here."""
     for pid in sorted(all_pids(proc)) if sys.platform.startswith("linux") else ():
         groups = os.fsdecode(procfs.read_if_possible(f"{proc}/{pid}/cgroup"))
+        found = parse_membership(groups).slurm_job
         # Slurm keeps a process of its own in a step that nobody asked for.
-        if parse_membership(groups).slurm_job == job and "step_extern" not in groups:
+        if (found or _slurm_job_started_here(pid, proc)) == job and "step_extern" not in groups:
             with suppress(AttachError):
                 return resolve(pid, proc).pid
     return None
+
+
+def _slurm_job_started_here(pid: int, proc: Path) -> str | None:
+    """Return the Slurm job that the environment of a process names, if it is one of its tasks: the
+    shell of ``salloc`` on a login node, prolog and epilog name it as well."""
+    environment = read_environment(pid, proc) or {}
+    return environment.get("SLURM_JOB_ID") if "SLURM_PROCID" in environment else None
 
 
 def _check_number(pid: int) -> None:

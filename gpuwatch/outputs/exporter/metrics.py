@@ -21,7 +21,7 @@ from prometheus_client.exposition import choose_encoder
 
 from gpuwatch import __version__
 from gpuwatch.core.model import Gpu, GpuReading, Job, ProcessKey, Snapshot
-from gpuwatch.core.registry import GPU, GPU_FACTS
+from gpuwatch.core.registry import GPU, GPU_FACTS, RDMA_PORT
 from gpuwatch.core.store import without_late
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import gpu_label
@@ -134,6 +134,7 @@ class Metrics:
                 page.add("driver_time_ratio", "Time spent in the driver.", of_time, 1e-3)
                 self._add_xids(page, snapshot)
                 if not stale:
+                    _add_rdma_ports(page, snapshot)
                     self._add_gpus(page, snapshot, self._windows.of(scraper, window_seconds))
                     self._add_jobs(page, snapshot, diagnosis)
         return encode(page), content_type
@@ -224,6 +225,19 @@ class Metrics:
         facts["slurm_job_id"] = facts.pop("slurm_job")
         facts["namespace"], _, facts["pod"] = facts["pod"].rpartition("/")
         return {**facts, "pid": str(job.pid)} if self._pids else facts
+
+
+def _add_rdma_ports(page: Samples, snapshot: Snapshot) -> None:
+    for port in snapshot.host.rdma_ports or ():
+        who = {"device": port.device, "port": str(port.port)}
+        active = None if port.state is None else port.state == "active"
+        says = "1: an InfiniBand or RoCE port is active."
+        page.add("rdma_port_active", says, active, **who, link_layer=port.link_layer or "")
+        for one in RDMA_PORT.values():
+            if one.metric:
+                kind = {"kind": one.kind} if one.kind else {}
+                value, factor = getattr(port, one.name), one.unit.factor
+                page.add(f"rdma_port_{one.metric}", one.help, value, factor, **who, **kind)
 
 
 def _gains(diagnosis: Diagnosis) -> dict[tuple[str, str, str], Gain]:

@@ -74,7 +74,8 @@ class WebConfig:
                 self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 self.tls.load_cert_chain(path.parent / tls.cert_file, path.parent / tls.key_file)
         except (OSError, msgspec.MsgspecError) as error:
-            why = getattr(error, "strerror", None) or str(error)
+            known = getattr(error, "strerror", None)
+            why = known or f"this is no web configuration ({error})"
             raise SentenceError(f"{clean(str(path), 200)}: {clean(why, 200)}.") from error
 
     def admits(self, authorization: str) -> bool:

@@ -15,18 +15,19 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gpuwatch import __version__
-from gpuwatch.core.bounds import Amount, Number, Seconds, Text, UnixSeconds, mean
+from gpuwatch.core.bounds import Amount, Number, Seconds, Text, UnixSeconds, Whole, mean
 from gpuwatch.core.codec import CodecError, decoded, safe
-from gpuwatch.core.model import Gpu, Job, Problem, Snapshot
+from gpuwatch.core.model import Gpu, GpuIdentity, Job, Problem, Snapshot
 from gpuwatch.core.store import busy_name
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, Diagnosis, lost_gpus
+from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, Diagnosis, Finding, lost_gpus
 
 FINDINGS_MOST = 8
 JOBS_MOST = 64
+FOUND_MOST = 256
 _SUMMARY_LENGTH = 300
-BEGINS_WITH = '{"kind":"brief"'
-"""Beginning of each brief line: a line of a stream has another kind."""
+BEGINS_WITH = ('{"kind":"brief"', '{"kind":"found"')
+"""Beginnings of these lines: a line of a stream has another kind."""
 
 JobKey = tuple[str, int]
 """Text that all parts of a job have in common, and its number of ranks."""
@@ -86,6 +87,49 @@ class Brief(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ki
     simulated: bool = False
 
 
+class FoundJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job that a finding is about."""
+
+    pid: Whole
+    started_at_unix_seconds: UnixSeconds
+    user: Text | None = None
+    slurm_job: Text | None = None
+
+
+class Found(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="found"):
+    """All that a machine finds about itself at one moment, in full: alerts are made from it."""
+
+    taken_at_unix_seconds: UnixSeconds
+    watched_seconds: Seconds
+    findings: Annotated[tuple[Finding, ...], Meta(max_length=FOUND_MOST)] = ()
+    gpus: Annotated[tuple[GpuIdentity, ...], Meta(max_length=4096)] = ()
+    jobs: Annotated[tuple[FoundJob, ...], Meta(max_length=FOUND_MOST)] = ()
+
+
+def found_of(snapshot: Snapshot, diagnosis: Diagnosis) -> Found:
+    """Return what was found up to ``snapshot``, with the GPUs and jobs that it is about."""
+    findings = diagnosis.findings[:FOUND_MOST]
+    about = {one.job for one in findings}
+    return Found(
+        taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
+        watched_seconds=diagnosis.watched_seconds,
+        findings=findings,
+        gpus=tuple([gpu.identity for gpu in snapshot.gpus]),
+        jobs=tuple(
+            [
+                FoundJob(
+                    pid=job.pid,
+                    started_at_unix_seconds=job.started_at_unix_seconds or 0.0,
+                    user=job.user,
+                    slurm_job=job.slurm_job,
+                )
+                for job in snapshot.jobs
+                if job.key in about
+            ]
+        ),
+    )
+
+
 def brief_of(snapshot: Snapshot, diagnosis: Diagnosis | None) -> Brief:
     """Return ``snapshot``, with what was found up to it, in brief."""
     known = diagnosis is not None and diagnosis.watched_seconds >= LOST_AFTER_SECONDS
@@ -116,16 +160,16 @@ def brief_of(snapshot: Snapshot, diagnosis: Diagnosis | None) -> Brief:
     )
 
 
-def encode(brief: Brief) -> str:
+def encode(said: Brief | Found) -> str:
     """Return the line, without its end."""
-    return msgspec.json.encode(brief).decode()
+    return msgspec.json.encode(said).decode()
 
 
-_DECODER = msgspec.json.Decoder(Brief)
+_DECODER: msgspec.json.Decoder[Brief | Found] = msgspec.json.Decoder(Brief | Found)
 
 
-def decode(line: str) -> Brief:
-    """Return what a brief line says. Raises ``CodecError``."""
+def decode(line: str) -> Brief | Found:
+    """Return what such a line says. Raises ``CodecError``."""
     return decoded(_DECODER, safe(line))
 
 

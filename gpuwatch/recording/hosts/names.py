@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+from gpuwatch import __version__
 from gpuwatch.core.text import SentenceError, clean
 
 _NAME = re.compile(r"(?!-)[\w.@:%\[\]/+-]{1,255}")
@@ -85,7 +89,37 @@ def configured_hosts(begun: str) -> list[str]:
 
 
 def install_command(name: str) -> str:
-    """Return the command that installs gpuwatch on a host, where it is found (``remote``). Debian's
-    and Ubuntu's pip installs nothing outside a virtual environment."""
-    pip = "python3 -m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip"
-    return f"ssh {shlex.quote(name)} '{pip} install gpuwatch-tui'"
+    """Return the command that installs this gpuwatch on a host, where it is found (``remote``): no
+    package index has it. Debian's and Ubuntu's pip installs nothing outside a virtual
+    environment."""
+    host, source = shlex.quote(name), _source()
+    install = "python3 -m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip install"
+    if source.is_dir():
+        parts = f"tar -C {shlex.quote(str(source))} --exclude=__pycache__ -c {_PARTS}"
+        there = "mkdir -p ~/.gpuwatch/source && tar -xC ~/.gpuwatch/source"
+        return f"{parts} | ssh {host} '{there} && {install} ~/.gpuwatch/source'"
+    wheel = shlex.quote(str(source))
+    return f"scp {wheel} {host}:/tmp/ && ssh {host} '{install} /tmp/{shlex.quote(source.name)}'"
+
+
+_PARTS = "gpuwatch pyproject.toml README.md LICENSE"
+"""Parts of the source folder that make a package."""
+
+
+def _source() -> Path:
+    """Return the folder of the source or the wheel that this gpuwatch was installed from; where
+    neither is known, the name of the wheel that ``pip wheel`` makes of it."""
+    folder = Path(__file__).resolve().parents[3]
+    if (folder / "pyproject.toml").is_file():
+        return folder
+    from importlib import metadata  # noqa: PLC0415 - for those who lack it elsewhere alone
+
+    wheel = Path(f"gpuwatch_tui-{__version__}-py3-none-any.whl")
+    with suppress(metadata.PackageNotFoundError, ValueError):
+        # Where pip says what it installed (PEP 610).
+        said = json.loads(metadata.distribution("gpuwatch-tui").read_text("direct_url.json") or "")
+        url = urlsplit(said["url"])
+        given = Path(unquote(url.path))
+        if url.scheme == "file" and given.exists():
+            return given
+    return wheel

@@ -23,12 +23,13 @@ from typing import IO, cast
 from gpuwatch.core.background import DaemonWorker
 from gpuwatch.core.codec import CodecError, Decoder, Header
 from gpuwatch.core.model import Snapshot
-from gpuwatch.core.text import REPLACEMENT, bug_place, clean
+from gpuwatch.core.text import REPLACEMENT, SentenceError, bug_place, clean
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.file import LINE_LENGTH, RECORDING, OpenedLog, open_any
 from gpuwatch.recording.hosts.brief import (
     BEGINS_WITH,
     Brief,
+    Found,
     brief_of,
     decode,
     upgrade_note,
@@ -64,8 +65,9 @@ NO_START = "gpuwatch does not start there"
 NEITHER = "neither gpuwatch nor nvidia-smi was found there"
 _BEGINS = "gpuwatch-begins"
 """Line before the answer: what a host's shell prints ahead of it is none."""
-_MISSING_CODE, _SSH_FAILED_CODE = 113, 255
-"""Exit codes: of a command on a host that has no gpuwatch (it has no such code itself), of ssh."""
+_MISSING_CODE, _NO_START_CODE, _SSH_FAILED_CODE, _OUTPUT_CODE = 113, 114, 255, 74
+"""Exit codes: of a command on a host that has no gpuwatch, or one that does not start (gpuwatch has
+no such codes itself), of ssh, of output that cannot be written."""
 _INSTEAD = "gpuwatch-instead"
 """Line before what nvidia-smi prints."""
 _BROKEN = "gpuwatch-broken"
@@ -78,23 +80,32 @@ _AHEAD_SECONDS, _BEHIND_SECONDS = 2.0, 10.0
 behind."""
 
 
-def remote_command(interval_seconds: float, gpuwatch: str = "gpuwatch") -> str:
-    """Return the command for the shell of another host; ``gpuwatch``: how it is called there.
+def remote_command(
+    interval_seconds: float, gpuwatch: str = "gpuwatch", *, findings: bool = False
+) -> str:
+    """Return the command for the shell of another host; ``gpuwatch``: how it is called there;
+    ``findings``: in full, for alerts.
 
-    An older gpuwatch, which refuses --brief, streams whole snapshots. Where Python does not get as
-    far as gpuwatch (its exit codes are never these), nvidia-smi is read as if there were none.
+    An older gpuwatch, which refuses these options, streams whole snapshots. Where Python does not
+    get as far as gpuwatch (its exit codes are never these), nvidia-smi is read as if there were
+    none.
     """
     loop = f"-lms {interval_seconds * 1000:.0f}"
     query = f"nvidia-smi --query-gpu={','.join(_FIELDS)} --format=csv {loop}"
     stream = f"{gpuwatch} stream --interval {interval_seconds:g}s"
-    there = "command -v {} >/dev/null 2>&1".format
+    brief = f"{stream} --brief{' --findings' * findings}"
     return _in_sh(
         f"echo {_BEGINS}; echo {_BEGINS} >&2; code=0; "
-        f"if {there(gpuwatch)}; then {stream} --brief; code=$?; case $code in "
+        f"if {_is_there(gpuwatch)}; then {brief}; code=$?; case $code in "
         f"2) exec {stream};; 1|126|127) echo {_BROKEN} >&2;; *) exit $code;; esac; fi; "
-        f"if {there('nvidia-smi')}; then echo {_INSTEAD}; exec {query}; fi; "
+        f"if {_is_there('nvidia-smi')}; then echo {_INSTEAD}; exec {query}; fi; "
         f"if [ $code = 0 ]; then echo {NEITHER} >&2; fi; exit 127"
     )
+
+
+def _is_there(program: str) -> str:
+    """Return the test of a shell for a program, which is as it is typed there."""
+    return f"command -v {program} >/dev/null 2>&1"
 
 
 def _in_sh(script: str) -> str:
@@ -119,34 +130,71 @@ def run_there(hosts: Sequence[str], arguments: Sequence[str], gpuwatch: str = "g
         # Its input ends with this program or with ssh: what would go on for ever is stopped then.
         given = os.pipe()[0]
         run = f"exec 3<&0; {{ cat <&3; kill $$; }} >/dev/null 2>&1 & {run} </dev/null 3<&-"
-    there = f"command -v {gpuwatch} >/dev/null 2>&1"
-    run = f"{there} || exit {_MISSING_CODE}; {run}"
-    codes = []
+    run = f"{_is_there(gpuwatch)} || exit {_MISSING_CODE}; {run}"
+    # What the host's shell prints before is none of the answer: a program reads that.
+    run = run if here else f"echo {_BEGINS}; {run}"
+    codes = [0]
     for name in names:
         # What ssh itself says, apart from what the command says.
         with tempfile.NamedTemporaryFile(prefix="gpuwatch-") as log:
             command = [*ssh, "-E", log.name, "--", name, _in_sh(run)]
             try:
-                code = abs(subprocess.run(command, check=False, stdin=given).returncode)
+                code, silent = _run(command, given, None if here else subprocess.PIPE)
+                if code == 1 and silent:
+                    # Also the code of what was found: a Python that is broken prints no answer.
+                    version = _in_sh(f"exec {gpuwatch} --version >/dev/null 2>&1")
+                    code, _ = _run([*SSH, "--", name, version], subprocess.DEVNULL, None)
+                    code = _NO_START_CODE if code == 1 else 1
+            except BrokenPipeError:
+                # Whoever has read enough has no fault to look for.
+                return max(codes)
             except OSError as error:
                 raise HostNameError(f"ssh cannot be run: {error.strerror}.") from None
             said = _lines(log.read(_SAID_BYTES).decode(errors="replace"))
         if why := _why_not_run(name, code, said):
-            print(f"gpuwatch: {name}: {why.rstrip('.')}.", file=sys.stderr)
-        codes.append(127 if code == _MISSING_CODE else code)
+            print(f"gpuwatch: {name}: {why}", file=sys.stderr)
+        codes.append(127 if code in (_MISSING_CODE, _NO_START_CODE) else code)
     return max(codes)
 
 
+def _run(command: Sequence[str], given: int | None, output: int | None) -> tuple[int, bool]:
+    """Run a command to its end and return its exit code, and whether it may have printed nothing;
+    of its ``output``, if that is a pipe, pass on what follows the line with which the answer
+    begins. Raises ``BrokenPipeError`` where nobody
+    reads that any more, and ``SentenceError`` where it cannot be written."""
+    silent = True
+    with subprocess.Popen(command, stdin=given, stdout=output) as process:
+        try:
+            if process.stdout is not None:
+                printed = cast("io.BufferedReader", process.stdout)
+                while (line := printed.readline(_SAID_BYTES)) and line.strip() != _BEGINS.encode():
+                    pass
+                while part := printed.read1():
+                    silent = False
+                    while part:
+                        part = part[os.write(1, part) :]
+        except BrokenPipeError:
+            process.kill()
+            raise
+        except OSError as error:
+            process.kill()
+            why = f"The output cannot be written: {error.strerror}."
+            raise SentenceError(why, _OUTPUT_CODE) from None
+        return abs(process.wait()), silent
+
+
 def _why_not_run(name: str, code: int, said: Sequence[str]) -> str | None:
-    """Return why a command did not run on a host, as a sentence, if it did not."""
+    """Return why a command did not run on a host, as a sentence that may end with a command, if it
+    did not."""
     if code == _MISSING_CODE:
         return f"there is no gpuwatch there. To install it: {install_command(name)}"
-    if code in (126, 127):
-        how = install_command(name)
-        return f"{NO_START}: its Python is missing. To install it anew: {how}"
+    if code in (126, 127, _NO_START_CODE):
+        reason = "its Python cannot run it" if code == _NO_START_CODE else "its Python is missing"
+        return f"{NO_START}: {reason}. To install it anew: {install_command(name)}"
     if code != _SSH_FAILED_CODE:
         return None
-    return ssh_failure(name, said) if said else f"ssh failed (exit code {code})"
+    why = ssh_failure(name, said) if said else f"ssh failed (exit code {code})"
+    return f"{why.rstrip('.')}."
 
 
 class _ClockSetError(Exception):
@@ -279,6 +327,8 @@ class RemoteHost(RemoteTape):
         self._said = b""
         self._received: Brief | None = None
         """The latest brief line; ``None`` where it sends none."""
+        self.found: Found | None = None
+        """All that was found there when it last said so; ``None`` where it was not asked to."""
         self._sends_briefs = False
         """Whether it does in this connection, and so can be asked."""
         self._before: Snapshot | None = None
@@ -408,7 +458,9 @@ class RemoteHost(RemoteTape):
                         answered = True
                         first.close()
                         silent.cancel()
-                        if isinstance(one, Brief):
+                        if isinstance(one, Found):
+                            self.found = one
+                        elif isinstance(one, Brief):
                             self._take_brief(one)
                         elif (taken := self._taken(one)) is not None:
                             yield taken
@@ -448,7 +500,7 @@ class RemoteHost(RemoteTape):
             greeting += len(line)
         return False
 
-    def _answer(self, stream: io.BufferedReader) -> Iterator[Brief | Snapshot]:
+    def _answer(self, stream: io.BufferedReader) -> Iterator[Brief | Found | Snapshot]:
         """Yield what comes in. Which program there prints it, the command says, not what it looks
         like: a line that is none of its own is passed over. Raises ``LogError`` where nothing could
         be read."""
@@ -538,10 +590,18 @@ class RemoteHost(RemoteTape):
         self._before, self._arrived_unix_seconds = snapshot, now
         self._arrived_at, self.trouble = time.monotonic(), None
         if not self._sends_briefs:
-            self._received = None
+            self._received = self.found = None
         if not self._sends_briefs or self._readers:
             self.latest = snapshot
         return snapshot
+
+
+def install_note(name: str, why: str) -> str:
+    """Return the sentence, after a space, that says how to install gpuwatch on a host, if ``why``
+    nothing comes in from it is that there is none which starts; else nothing."""
+    if why != NEITHER and not why.startswith(NO_START):
+        return ""
+    return f" To install gpuwatch there: {install_command(name)}"
 
 
 def _lines(said: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from gpuwatch.core.model import Host, NetworkMount, Problem
 from gpuwatch.core.source import Clock
 from gpuwatch.core.text import clean
-from gpuwatch.sources.linux import cgroup, procfs
+from gpuwatch.sources.linux import cgroup, infiniband, procfs
 
 T = TypeVar("T")
 
@@ -29,6 +29,8 @@ CLOCKED_CORES, CLOCKED_PERCENT = 8, 50.0
 """Most cores whose clock is read, and how busy each must be: a core at rest lowers its clock."""
 MOUNTS_SECONDS = 5.0
 MOUNTS_KEPT = 4
+PORTS_SECONDS = 15.0
+"""Reading a counter of an adapter asks its firmware."""
 CORES_SECONDS = 15.0
 """Affinity and quota change when an administrator changes them."""
 DEVICES_SECONDS = 15.0
@@ -107,6 +109,7 @@ class HostReader:
         self._mounts = _Every(clock, MOUNTS_SECONDS, self._read_mounts)
         self._requests: tuple[float, dict[str, Requests]] | None = None
         """Requests of each network mount since it was mounted, and of when."""
+        self._ports = _Every(clock, PORTS_SECONDS, lambda: infiniband.read_ports(sys_root))
         self._disks = _Every(clock, DEVICES_SECONDS, lambda: whole_disks(sys_root))
         self._interfaces = _Every(clock, DEVICES_SECONDS, lambda: counted_interfaces(sys_root))
 
@@ -129,6 +132,7 @@ class HostReader:
             **self._cores.value(),
             **self._shm.value(),
             "network_mounts": self._mounts.value(),
+            "rdma_ports": self._ports.value(),
             **self._clocks.value(),
             **self._rates,
         }

@@ -245,19 +245,21 @@ _FIELD_RECORD = struct.Struct("@IIqqIIQ")
 
 
 def field_values(raw: memoryview) -> tuple[FieldValues, dict[int, int]]:
-    """Parse ``nvmlFieldValue_t`` records into (values, error codes), each by field id."""
+    """Parse ``nvmlFieldValue_t`` records into (values, error codes), each by field id. A field that
+    was asked for of several links is the sum of those that answered."""
     values: FieldValues = {}
     failures: dict[int, int] = {}
     for field, _, _, _, kind, code, value in _FIELD_RECORD.iter_unpack(raw):
         if code:
             failures[field] = code
-        elif kind == 1:
-            values[field] = value & 0xFFFF_FFFF
+            continue
+        number: float | int = value
+        if kind == 1:
+            number = value & 0xFFFF_FFFF
         elif kind < len(_VALUES):
-            (values[field],) = struct.unpack(f"@{_VALUES[kind]}", value.to_bytes(8, byteorder))
-        else:
-            values[field] = value
-    return values, failures
+            (number,) = struct.unpack(f"@{_VALUES[kind]}", value.to_bytes(8, byteorder))
+        values[field] = values[field] + number if field in values else number
+    return values, {field: code for field, code in failures.items() if field not in values}
 
 
 ProcessList = list[tuple[ProcessSlot, int | None]]

@@ -660,6 +660,14 @@ def health(device: NvmlDevice) -> None:
         device.values[name] = value
 
 
+def link_errors(device: NvmlDevice) -> None:
+    got = device.field_values(_LINK_ERROR_IDS)
+    device.values["pcie_replay_count"] = got.get(tables.FIELD_PCIE_REPLAYS)
+    for name, numbers in tables.NVLINK_ERRORS.items():
+        counts = [got[number] for number in numbers if number in got]
+        device.values[name] = counts[0] if counts else None
+
+
 def events(device: NvmlDevice) -> None:
     """Read what the driver reports by itself. Memory errors are counted in ``health``, which an
     event only hurries."""
@@ -736,6 +744,18 @@ def fields_set(device: NvmlDevice, reading: Reading) -> tuple[str, ...]:
 GPM_ACTIVITIES = tuple(tables.GPM_ACTIVITIES.values())
 HEALTH_FIELDS = tuple(tables.HEALTH.values())
 _HEALTH_IDS = tuple((number, 0) for number in tables.HEALTH)
+LINK_ERROR_FIELDS = ("pcie_replay_count", *tables.NVLINK_ERRORS)
+_LINK_ERROR_IDS = (
+    *[(number, 0) for number in (tables.FIELD_PCIE_REPLAYS, 45, 52, 59)],
+    (tables.NVLINK_ERRORS_OF_ALL_LINKS, tables.SCOPE_ALL_LINKS),
+    *[
+        (number, link)
+        for number in tables.NVLINK_ERRORS_OF_A_LINK
+        for link in range(tables.NVLINKS_MOST)
+    ],
+)
+COUNTED_FIELDS = (HEALTH_FIELDS, LINK_ERROR_FIELDS)
+"""Fields of the readings that count errors, of which there should be none."""
 RATES = {
     name: (f"{name}_rx_bytes_per_second", f"{name}_tx_bytes_per_second")
     for name in ("pcie", "nvlink")
@@ -854,6 +874,7 @@ READINGS = (
         SELDOM,
         hurried=lambda device: device.ecc_reported,
     ),
+    Reading("PCIe and NVLink errors", LINK_ERROR_FIELDS, link_errors, SELDOM),
     Reading(
         EVENTS,
         (),

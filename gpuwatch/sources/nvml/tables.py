@@ -108,6 +108,17 @@ HEALTH = {
     3: "ecc_corrected_count", 4: "ecc_uncorrected_count", 142: "remapped_rows_correctable",
     143: "remapped_rows_uncorrectable", 144: "remapped_rows_pending", 145: "remapped_rows_failed",
 }  # fmt: skip
+FIELD_PCIE_REPLAYS = 94
+NVLINK_ERRORS = {
+    # NVLINK_COUNT_LINK_RECOVERY_EVENTS (Blackwell and later, for all links), NVLINK_ERROR_DL_*
+    # (before it, for each link), NVLINK_*_ERROR_COUNT_TOTAL (older drivers).
+    "nvlink_recovery_count": (215, 162, 59),
+    "nvlink_replay_count": (161, 52),
+    "nvlink_crc_count": (163, 45),
+}
+"""Fields that count the errors of a GPU's NVLinks, the best first."""
+NVLINK_ERRORS_OF_ALL_LINKS, NVLINK_ERRORS_OF_A_LINK = 215, (161, 162, 163)
+NVLINKS_MOST = 18
 MARGINS = {"temperature_slowdown_celsius": 194, "temperature_shutdown_celsius": 193}
 """Fields with the distance of a limit from where the margin temperature is 0
 (TEMPERATURE_*_TLIMIT)."""

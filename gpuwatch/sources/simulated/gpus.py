@@ -14,7 +14,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuwatch.core.model import BusySample, Gpu, GpuIdentity, GpuReading, Problem, ReasonSeconds
 from gpuwatch.sources.nvml import messages, tables
-from gpuwatch.sources.nvml.readings import GPM_ACTIVITIES, HEALTH_FIELDS, RATES
+from gpuwatch.sources.nvml.readings import (
+    GPM_ACTIVITIES,
+    HEALTH_FIELDS,
+    LINK_ERROR_FIELDS,
+    RATES,
+)
 
 GIB = 1024**3
 TICKS_PER_SECOND = 6
@@ -29,7 +34,10 @@ WARM_UP_SECONDS = 60.0
 
 # -- cards -----------------------------------------------------------------------------------------
 
-_ON_SERVERS = (*HEALTH_FIELDS, *RATES["nvlink"], "throttle_durations", "memory_temperature_celsius")
+_ON_SERVERS = (
+    *(*HEALTH_FIELDS, *RATES["nvlink"], *tables.NVLINK_ERRORS),
+    *("throttle_durations", "memory_temperature_celsius"),
+)
 """Readings that only the cards of servers have."""
 
 
@@ -330,7 +338,7 @@ class SimulatedGpu:
             "encoder_percent": 0.0,
             "decoder_percent": 0.0,
             "energy_joules": round(self.energy_joules, 3),
-            **dict.fromkeys(HEALTH_FIELDS, 0),
+            **dict.fromkeys((*HEALTH_FIELDS, *LINK_ERROR_FIELDS), 0),
             "remapped_rows_pending": False,
             "remapped_rows_failed": False,
             "nvlink_rx_bytes_per_second": link,

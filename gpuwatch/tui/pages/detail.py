@@ -65,6 +65,8 @@ def readings(gpu: Gpu, without: Collection[str] = ()) -> tuple[list[Fact], list[
         found.append(("allocated to", (_jobs(gpu.allocated_to), "text")))
     if gpu.xid_errors:
         found.insert(0, ("Xid errors", _xids(gpu.xid_errors)))
+    if errors := _link_errors(gpu):
+        found.insert(0, ("link errors", (errors, "warn")))
     ages = dict(gpu.reading.late_readings)
     for name in (one for one in _SHOWN if one not in without):
         written = _written(gpu, name)
@@ -86,6 +88,18 @@ def _xids(errors: Sequence[XidError]) -> Run:
     ]
     grave = any(xid_of(error.code).kind != "none" for error in errors)
     return ", ".join(texts), "error" if grave else "warn"
+
+
+def _link_errors(gpu: Gpu) -> str:
+    """Return the errors of its links, of which most cards have none."""
+    reading = gpu.reading
+    counts = (
+        (reading.nvlink_recovery_count, "NVLink restart"),
+        (reading.nvlink_replay_count, "NVLink replay"),
+        (reading.nvlink_crc_count, "NVLink CRC error"),
+        (reading.pcie_replay_count, "PCIe replay"),
+    )
+    return ", ".join([units.plural(count, what) for count, what in counts if count])
 
 
 def _jobs(numbers: Sequence[str]) -> str:

@@ -268,6 +268,21 @@ def test_a_slurm_job_is_found_by_its_cgroup(fake: FakeProc) -> None:
     assert slurm_process("1", fake.root) is None
 
 
+def test_a_slurm_job_is_found_by_the_environment_of_its_tasks(fake: FakeProc) -> None:
+    """Where no cgroup says it: not by that of the recorder that its prolog has started, nor of a
+    shell of salloc elsewhere."""
+    for pid, name, environment in (
+        (41, "python", "SLURM_JOB_ID=12\0SLURMD_NODENAME=n1\0"),
+        (42, "bash", "SLURM_JOB_ID=12\0SLURM_JOB_NODELIST=n7\0"),
+        (43, "python", "SLURM_JOB_ID=13\0SLURM_PROCID=0\0"),
+        (44, "python", "SLURM_JOB_ID=12\0SLURM_PROCID=0\0"),
+    ):
+        fake.process(pid, name=name, command=f"{name}\0".encode())
+        fake.write(f"{pid}/environ", environment)
+    assert slurm_process("12", fake.root) == 44
+    assert slurm_process("14", fake.root) is None
+
+
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_process_that_proc_hides_is_said_to_exist(started: Children, level: int) -> None:
     """hidepid: the PID is not unknown, and who can see it is named."""

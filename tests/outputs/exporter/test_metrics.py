@@ -14,7 +14,7 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuwatch.core.model import Job, Problem, Process, Snapshot, XidError
+from gpuwatch.core.model import Host, Job, Problem, Process, RdmaPort, Snapshot, XidError
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
 from gpuwatch.diagnosis.ledger import Ledger
@@ -66,6 +66,30 @@ def test_a_reading_is_in_base_units_and_one_that_was_not_taken_has_no_sample() -
     names = "memory_controller encoder decoder"
     found = [exposed(f"gpu_{name}_ratio") for name in names.split()]
     assert found == [{"": pytest.approx(0.09)}, {"": 0.0}, {}]
+
+
+def test_errors_of_links_have_their_kind_and_their_port() -> None:
+    """NVLinks by GPU, InfiniBand by adapter and port; what a port does not count has no sample."""
+    links = gpu(busy_percent=1.0, nvlink_recovery_count=2, nvlink_crc_count=9, pcie_replay_count=1)
+    port = RdmaPort(
+        device="mlx5_0",
+        port=1,
+        link_layer="InfiniBand",
+        state="active",
+        speed_gigabits_per_second=400.0,
+        link_downed_count=1,
+        symbol_error_count=0,
+    )
+    down = RdmaPort(device="mlx5_1", port=2, state="down")
+    host = Host(name="box", rdma_ports=(port, down))
+    exposed = Exposed(snapshot(gpus=(links,), host=host))
+    assert exposed("gpu_nvlink_errors_total", "gpu", "kind") == {"0 crc": 9.0, "0 recovery": 2.0}
+    assert exposed("gpu_pcie_replays_total", "gpu") == {"0": 1.0}
+    active = exposed("rdma_port_active", "device", "port", "link_layer")
+    assert active == {"mlx5_0 1 InfiniBand": 1.0, "mlx5_1 2 ": 0.0}
+    errors = exposed("rdma_port_errors_total", "device", "kind")
+    assert errors == {"mlx5_0 link_downed": 1.0, "mlx5_0 symbol": 0.0}
+    assert exposed("rdma_port_speed_bits_per_second", "device") == {"mlx5_0": 4e11}
 
 
 def swinging(at: float) -> Snapshot:

@@ -145,6 +145,37 @@ def test_ecc_and_remapped_rows(tmp_path: Path) -> None:
         assert watch.reading(1).remapped_rows_pending is None
 
 
+@pytest.mark.parametrize(
+    ("preset", "card"),
+    [("h200", {}), ("a100", {}), ("h200", {"architecture": 10})],
+)
+def test_errors_of_links_are_counted(tmp_path: Path, preset: str, card: dict[str, int]) -> None:
+    """PCIe replays, and the errors of all NVLinks together, however the driver counts them: for
+    each link up to Hopper, for all at once from Blackwell on. A card without NVLinks has none."""
+    with watching(tmp_path, gpus=2, preset=[preset, "rtx4090"]) as watch:
+        errors = {"nvlink_crc_errors": 9, "nvlink_replays": 3, "nvlink_recoveries": 2}
+        watch.fake.gpu[0].set(pcie_replays=5, **errors, **card)
+        watch.ticks(2)
+        reading = watch.reading(0)
+        assert reading.pcie_replay_count == 5
+        assert reading.nvlink_crc_count == 9
+        assert reading.nvlink_replay_count == 3
+        assert reading.nvlink_recovery_count == 2
+        assert watch.reading(1).pcie_replay_count == 0
+        assert watch.reading(1).nvlink_recovery_count is None
+        assert watch.last.problems == ()
+
+
+def test_errors_of_links_are_those_of_an_old_driver(watch: Watch) -> None:
+    """It has the totals alone."""
+    watch.fake.gpu[0].set(nvlink_recoveries=4)
+    for field in (161, 162, 163, 215):
+        watch.fake.gpu[0].field_error(field)
+    watch.tick()
+    assert watch.reading().nvlink_recovery_count == 4
+    assert watch.reading().nvlink_crc_count == 0
+
+
 def test_nvlink_throughput_is_growth_over_real_time(tmp_path: Path) -> None:
     """Counter growth is divided by the time that really passed; the first look has none."""
     with watching(tmp_path, gpus=1, preset="a100") as watch:

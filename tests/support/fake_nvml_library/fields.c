@@ -44,6 +44,27 @@ static nvmlReturn_t nvlink_field(const fake_gpu_t *gpu, nvmlFieldValue_t *field,
     return large(field, kib);
 }
 
+/* Of each link up to Hopper, of all together before (45, 52, 59) and after it (215). */
+static nvmlReturn_t nvlink_error_field(const fake_gpu_t *gpu, nvmlFieldValue_t *field) {
+    if (!gpu->nvlink_count) return NVML_ERROR_NOT_SUPPORTED;
+    unsigned of_blackwell = gpu->architecture >= 10;
+    switch (field->fieldId) {
+    case 45: return number(field, gpu->nvlink_crc_errors);
+    case 52: return number(field, gpu->nvlink_replays);
+    case 59: return number(field, gpu->nvlink_recoveries);
+    case 215:
+        if (!of_blackwell) return NVML_ERROR_INVALID_ARGUMENT;
+        if (field->scopeId != UINT32_MAX) return NVML_ERROR_NOT_SUPPORTED;
+        return number(field, gpu->nvlink_recoveries);
+    }
+    if (of_blackwell) return NVML_ERROR_NOT_SUPPORTED;
+    if (field->scopeId >= gpu->nvlink_count) return NVML_ERROR_INVALID_ARGUMENT;
+    const unsigned all[] = {gpu->nvlink_replays, gpu->nvlink_recoveries, gpu->nvlink_crc_errors};
+    unsigned count = all[field->fieldId - 161], second = count ? 1 : 0;
+    if (field->scopeId > 1) return number(field, 0);
+    return number(field, field->scopeId == 1 ? second : count - second);
+}
+
 static nvmlReturn_t remapped_field(const fake_gpu_t *gpu, nvmlFieldValue_t *field) {
     if (!gpu->remapped_supported) return NVML_ERROR_NOT_SUPPORTED;
     const unsigned values[] = {gpu->remapped_correctable, gpu->remapped_uncorrectable,
@@ -102,6 +123,9 @@ static nvmlReturn_t answer(const fake_gpu_t *gpu, nvmlFieldValue_t *field, uint6
     if (gpu->field_error[id]) return gpu->field_error[id];
     if (id <= 6) return ecc_field(gpu, field);
     if (id >= 138 && id <= 141) return nvlink_field(gpu, field, now);
+    if (id == 45 || id == 52 || id == 59 || id == 215 || (id >= 161 && id <= 163)) {
+        return nvlink_error_field(gpu, field);
+    }
     if (id >= 142 && id <= 145) return remapped_field(gpu, field);
     if (id >= 185 && id <= 192) return power_field(gpu, field, now);
     return other_field(gpu, field, now);

@@ -212,6 +212,9 @@ typedef struct {
     uint64_t nvlink_rx_kib_per_second;
     uint64_t nvlink_tx_kib_per_second;
     uint64_t nvlink_since_us;
+    uint32_t nvlink_crc_errors; /* all links together; the second link has one of each, if any */
+    uint32_t nvlink_replays;
+    uint32_t nvlink_recoveries;
 
     uint64_t event_kinds;       /* those it can report */
     uint32_t event_count;       /* so far; the newest FAKE_MAX_EVENTS are in the ring */

@@ -56,6 +56,15 @@ def test_errors_of_the_driver_are_named_with_their_times() -> None:
     assert "Xid errors" not in [row[0] for row in readings(replace(told, xid_errors=()))[0]]
 
 
+def test_errors_of_links_are_shown_where_there_are_any() -> None:
+    """Each kind with its number; a card whose links are sound has no such line."""
+    told = gpu(pcie_replay_count=1, nvlink_recovery_count=2, nvlink_crc_count=0)
+    rows = {label: (text, style) for label, text, style in readings(told)[0]}
+    assert rows["link errors"] == ("2 NVLink restarts, 1 PCIe replay", "warn")
+    sound = readings(gpu(pcie_replay_count=0, nvlink_recovery_count=None))[0]
+    assert "link errors" not in [row[0] for row in sound]
+
+
 @pytest.mark.parametrize("width", [40, 200])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_reading_the_gpu_reports_is_there(width: int, scenario: str) -> None:
