@@ -279,7 +279,7 @@ def test_one_table_says_the_values_of_its_moment(
     page = " ".join(done.out.split())
     said = "At that moment GPU 0 was at 0% and GPUs 1, 2 were at 100%; one moment is no mean."
     assert said in page
-    assert "1 Tesla V100 100% 9.0/15.8G 65/300W" in page
+    assert "1 V100 100% 9.0/15.8G 65/300W" in page
     assert "not reported" not in page
 
 

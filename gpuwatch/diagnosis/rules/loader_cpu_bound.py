@@ -136,7 +136,6 @@ def _evidence(
             says = "they rest when the GPU does, which suggests another cause"
         name = "workers' CPU while the GPU idles"
         phase = Evidence(name, idle, each, says=says, supports=go_on)
-    whole = spare if spare is None or spare < 1.95 else float(int(spare))
     return [
         Evidence("loader workers' CPU", workers.cpu_percent, each, limit,
                  "the workers are at the limit of a core each"),
@@ -144,7 +143,9 @@ def _evidence(
                  says="counting their wait for cores, they are at their limit") if queues else None,
         Evidence("main thread's CPU while the GPU idles", main, "% of a core",
                  MAIN_WAITS_PERCENT, waits),
-        phase, Evidence("free cores", whole, "cores", says=loaders.of_its_cores(host, job)),
+        phase,
+        Evidence("free cores", words.whole_cores(spare), "cores",
+                 says=loaders.of_its_cores(host, job)),
     ]  # fmt: skip
 
 
