@@ -77,7 +77,7 @@ def test_first_half_minute_of_a_recording_is_shown_with_all_its_readings(tmp_pat
     """It begins within a half minute of the overview, which has it no more whole."""
     recorder = Recorder(tmp_path / "short.jsonl.zst")
     nothing = Diagnosis(taken_at_unix_seconds=0.0, watched_seconds=0.0, verdict="")
-    late = [one for one in snapshots((Piece("healthy", 50.0),), gpus=1, interval=1.0)][10:]
+    late = list(snapshots((Piece("healthy", 50.0),), gpus=1, interval=1.0))[10:]
     for snapshot in late:
         recorder.push(snapshot, nothing)
     recorder.close()
