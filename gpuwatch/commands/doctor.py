@@ -55,6 +55,8 @@ def doctor_command(as_json: bool, bundle: str | None, ascii_mode: bool | None) -
     it says what is there.
     """
     out = open_output()
+    import tempfile
+
     from gpuwatch.doctor.check import FAIL, WARN, worst
     from gpuwatch.doctor.examination import checked, examine
     from gpuwatch.outputs.doctor import ARCHIVES, doctor_json, doctor_page
@@ -64,6 +66,10 @@ def doctor_command(as_json: bool, bundle: str | None, ascii_mode: bool | None) -
         raise click.UsageError(
             f"A bundle is a .zip or .tar.gz file: name it {shown(bundle)}.zip, for example."
         )
+    if bundle is not None:
+        # Before the checks and half a minute of recording, which would be for nothing.
+        with writing(bundle):
+            tempfile.TemporaryFile(dir=Path(bundle).parent).close()
     facts = examine(_look, _terminal(out, ascii_mode), root=ROOT)
     checks, gpus = checked(facts), facts.snapshot.gpus
     look = drawing(out, ascii_mode)

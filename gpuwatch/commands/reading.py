@@ -116,6 +116,14 @@ class Cut(NamedTuple):
             if begin is None or now >= begin:
                 yield snapshot
 
+    def refuse_what_is_not_there(self, report: Report, shown: str) -> None:
+        """Raise ``click.UsageError`` where no GPU or no process of those asked for was in it: a
+        report of the rest would say that the machine was well, or idle for another cause."""
+        if self.only and not report.gpus:
+            raise click.UsageError(f"{shown} has no GPU {', '.join(self.only)}.")
+        if self.users and not report.processes and not report.jobs:
+            raise click.UsageError(f"{shown} has no process of {' or '.join(self.users)}.")
+
     def nothing(self, log: OpenedLog) -> str:
         """Return why there was no snapshot, as a sentence."""
         if self.pid is not None:
@@ -325,7 +333,9 @@ def _diagnosed_report(
             log.stats.note(f"Interrupted when {read}: this is about them alone.")
         if made is None:
             raise click.UsageError(cut.nothing(log))
-        return made.report(_source(log.shown, log.stats))
+        report = made.report(_source(log.shown, log.stats))
+    cut.refuse_what_is_not_there(report, log.shown)
+    return report
 
 
 def _source(shown: str, stats: LogStats) -> Source:

@@ -323,8 +323,8 @@ class Decoder:
             self._processes, self._jobs, self._read_jobs = {}, {}, {}
             return self.header
         if found.kind is None or self.header is None:
-            if found.kind == "snapshot":
-                raise CodecError("A snapshot came before the header that describes its GPUs.")
+            if found.kind in ("snapshot", "identities"):
+                raise CodecError("The header, its first line, is missing: it describes the GPUs.")
             raise CodecError('This is JSON, but not a line of gpuwatch: it has no "kind" it knows.')
         if found.kind == "identities":
             new = decoded(_IDENTITIES, data)

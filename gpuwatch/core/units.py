@@ -129,7 +129,8 @@ def age(seconds: float | None) -> str:
     """Return whole seconds in at most six characters: ``42s``, ``3m07``, ``5h12``, ``3d04h``."""
     if seconds is None:
         return UNKNOWN
-    whole = max(0, int(seconds))
+    # Forty readings that are each a hair early are 40 seconds, not 39.
+    whole = max(0, int(seconds + 0.05))
     if whole < 60:
         return f"{whole}s"
     if whole < 3600:

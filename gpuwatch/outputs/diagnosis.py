@@ -164,13 +164,13 @@ def _watched(report: Report) -> str:
     source, length = report.source, units.age(report.time.seconds)
     readings = units.plural(report.time.snapshots, "reading")
     count = units.plural(len(report.gpus), "GPU")
+    simulated = " (a simulated machine)" if report.simulated else ""
     if source is None:
-        simulated = " (a simulated machine)" if report.simulated else ""
         return f"Watched {count} for {length}, {readings}{simulated}."
     kind = LOG_KINDS.get(source.kind, "a recording")
     interval = source.interval_seconds
     every = "" if interval is None else f", one every {units.interval(float(f'{interval:.2g}'))}"
-    return f"{source.name}: {kind} of {count} over {length}, {readings}{every}."
+    return f"{source.name}: {kind} of {count} over {length}, {readings}{every}{simulated}."
 
 
 def _seen(page: Page, report: DiagnosisReport) -> None:

@@ -83,8 +83,9 @@ def _recommendation(result: Result) -> str:
     ]
     sentence = f"{', '.join(values)}: {rate}"
     if own is not None and own.rate:
-        times = f"{chosen.rate / own.rate:.2g} times what you have"
-        sentence += f", {times} ({samples(own.rate)})"
+        times = f"{chosen.rate / own.rate:.2g} times"
+        faster = "as fast as" if times == "1 times" else times
+        sentence += f", {faster} what you have ({samples(own.rate)})"
     return f"{sentence}."
 
 

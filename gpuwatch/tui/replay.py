@@ -281,6 +281,10 @@ class Seek:
     def _take_overview(self, history: Store, first: float) -> float | None:
         """Fill in what lies before the snapshot taken at ``first``, by half minutes; the moment up
         to which that was done."""
+        begins = self._tape.first_unix_seconds
+        if begins is not None and first <= begins:
+            # All there is was read: its first half minute is no more whole in the overview.
+            return None
         blocks = [
             block
             for block in self._tape.buckets

@@ -108,6 +108,30 @@ def test_gpus_and_users_of_a_recording_are_chosen_by_the_same_options(
     assert '"ada"' not in of_grace
 
 
+@pytest.mark.parametrize("command", ["diagnose", "report"])
+def test_a_recording_of_a_simulated_machine_is_said_to_be_one(
+    command: str, gpuwatch: Gpuwatch, tmp_path: Path
+) -> None:
+    """Nobody takes its verdict for that of a real one."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(gpuwatch("stream", "--demo", "starved:1", "--count", "2", "-i", "0.1").out)
+    assert "simulated" in gpuwatch(command, str(path), code=None).out.lower()
+
+
+@pytest.mark.parametrize("command", [("diagnose",), ("report",), ("compare", "run.jsonl")])
+def test_gpus_and_users_that_a_recording_lacks_are_bad_input(
+    command: tuple[str, ...], gpuwatch: Gpuwatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No report of the rest, which would be of other GPUs or blame another cause."""
+    monkeypatch.chdir(tmp_path)
+    stream = gpuwatch("stream", "--demo", "starved:2", "--count", "3", "-i", "0.1").out
+    Path("run.jsonl").write_text(stream)
+    ran = gpuwatch(*command, "run.jsonl", "-g", "12", code=2)
+    assert ran.err == "gpuwatch: run.jsonl has no GPU 12.\n"
+    ran = gpuwatch(*command, "run.jsonl", "-u", "adda", code=2)
+    assert ran.err == "gpuwatch: run.jsonl has no process of adda.\n"
+
+
 def test_the_jobs_of_one_user_are_diagnosed(gpuwatch: Gpuwatch) -> None:
     """``-u`` leaves out those of others where a machine is watched."""
     found = gpuwatch("diagnose", "--demo", "starved:3", "-u", "grace", "--json", code=None).json

@@ -664,7 +664,9 @@ def test_a_bundle_is_named_by_its_kind(gpuwatch: Gpuwatch) -> None:
 def test_a_bundle_that_cannot_be_written_ends_with_74(
     simulated: Machine, gpuwatch: Gpuwatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """At once, before the checks and the recording."""
     simulated()
     monkeypatch.setattr(doctor, "RECORDED_SECONDS", 0.0)
     ran = gpuwatch("doctor", "--bundle", str(tmp_path / "none" / "b.zip"), code=74)
     assert "cannot be written" in ran.err
+    assert ran.out == ""

@@ -57,6 +57,7 @@ def test_unknown_is_a_dash_and_zero_is_not(function: Callable[[float | None], st
         (units.interval(10.0), "10s"),
         # An age is at most six characters; a start in the future is no negative age.
         (units.age(0.9), "0s"),
+        (units.age(39.978), "40s"),
         (units.age(59), "59s"),
         (units.age(187), "3m07"),
         (units.age(5 * 3600 + 12 * 60), "5h12"),

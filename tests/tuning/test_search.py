@@ -189,6 +189,15 @@ def test_text_says_what_to_change_first() -> None:
     assert "4 times what you have (100)." in words
 
 
+def test_text_of_a_smaller_setting_that_is_no_slower_says_as_fast() -> None:
+    """Nobody reads that it is 1 times what they have."""
+    mine = described(base=Setting(num_workers=8, prefetch_factor=2, batch_size=8))
+    result = searched(Machine(lambda _: 100.0, 0.0), description=mine, num_workers=(4, 8))
+    words = " ".join(tune_text(result, width=200, unicode=True).split())
+    assert "num_workers=4: 100 samples/s" in words
+    assert ", as fast as what you have (100)." in words
+
+
 @pytest.mark.parametrize(("width", "unicode"), [(40, True), (80, False), (200, True)])
 def test_text_fits_its_width_and_is_harmless(width: int, unicode: bool) -> None:
     """No line is wider than the terminal; without Unicode there is only ASCII; nothing that a

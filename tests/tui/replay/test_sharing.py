@@ -71,3 +71,23 @@ def test_no_more_of_the_past_is_read_than_is_kept(tmp_path: Path) -> None:
     assert loaded.from_overview
     assert loaded.history.earliest_at == tape.first_unix_seconds
     assert FINE_SNAPSHOTS_MOST <= len(read) <= FINE_SNAPSHOTS_MOST + 100
+
+
+def test_first_half_minute_of_a_recording_is_shown_with_all_its_readings(tmp_path: Path) -> None:
+    """It begins within a half minute of the overview, which has it no more whole."""
+    recorder = Recorder(tmp_path / "short.jsonl.zst")
+    nothing = Diagnosis(taken_at_unix_seconds=0.0, watched_seconds=0.0, verdict="")
+    late = list(snapshots((Piece("healthy", 50.0),), gpus=1, interval=1.0))[10:]
+    for snapshot in late:
+        recorder.push(snapshot, nothing)
+    recorder.close()
+    tape = tape_of(recorder.path)
+    end = tape.last_unix_seconds
+    assert end is not None
+    there = threading.Event()
+    seek = Seek(tape, end, 60.0, None, there.set)
+    there.wait(60.0)
+    loaded = seek.loaded or LoadedPast()
+    seek.stop()
+    columns = loaded.history.gpu(late[0].gpus[0].uuid, "power_watts").columns(end, 1.0, len(late))
+    assert len(set(columns[:15])) > 10
