@@ -7,7 +7,7 @@ from itertools import product
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import Host, Problem, Process, Snapshot
@@ -34,7 +34,6 @@ def with_gpus(gpus: int, processes: int, problems: int, cores: int) -> Snapshot:
     )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     width=st.integers(20, 250),
     height=st.integers(4, 80),

@@ -3,7 +3,7 @@
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.color import ColorSystem
 
@@ -103,7 +103,6 @@ def test_of_a_line_that_did_not_change_nothing_is_written(line: Line) -> None:
         assert found(line, split)[1] == []
 
 
-@settings(max_examples=150)
 @given(
     st.lists(changes(), min_size=1, max_size=3),
     st.sampled_from([ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD, None]),
