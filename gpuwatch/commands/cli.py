@@ -22,7 +22,10 @@ from gpuwatch.commands.options import (
     Remote,
     Watched,
     look_options,
+    option_host,
+    option_remote_command,
     remote_options,
+    user_filter,
     watched_options,
 )
 from gpuwatch.commands.printing import (
@@ -67,12 +70,6 @@ GROUPS = {
 _FILES = {"compare": "report", "demo-job": "demo_job"}
 """The file of a command that is not named like it."""
 _COMMANDS = frozenset(name for group in GROUPS.values() for name in group)
-_GONE = {
-    "export": "gpuwatch export is now a part of report: gpuwatch report FILE --csv OUT",
-    "merge": "gpuwatch merge is gone: name several files, as in gpuwatch report A B",
-    "stacks": "gpuwatch stacks is now gpuwatch diagnose --stacks",
-}
-"""Commands of earlier versions, and what to write instead."""
 _EXAMPLES = (
     ("gpuwatch", "the dashboard; --demo simulates a machine"),
     ("gpuwatch --pid 4242", "only the job of this process"),
@@ -150,8 +147,8 @@ def _elsewhere(name: str) -> click.Command:
     them."""
 
     @click.command(name, context_settings={"ignore_unknown_options": True}, add_help_option=False)
-    @click.option("--host", multiple=True)
-    @click.option("--remote-command", default="gpuwatch")
+    @option_host()
+    @option_remote_command()
     @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
     def command(host: tuple[str, ...], remote_command: str, rest: tuple[str, ...]) -> int:
         from gpuwatch.recording.hosts.remote import run_there
@@ -163,8 +160,6 @@ def _elsewhere(name: str) -> click.Command:
 
 def _unknown(name: str) -> str:
     """Return the sentence for a command that there is not."""
-    if name in _GONE:
-        return f"{_GONE[name]}."
     near = get_close_matches(name, _COMMANDS, 1, 0.6)
     hint = f"did you mean {near[0]}? " if near else ""
     return f"There is no command {clean(name, 60)!r}: {hint}gpuwatch --help lists the commands."
@@ -264,7 +259,7 @@ def cli(context: click.Context, watched: Watched, look: Look, remote: Remote) ->
         sampler,
         **look.checked().options(),
         attached=source.options.attached,
-        filter_text=f"user:{','.join(watched.users)}" if watched.users else "",
+        filter_text=user_filter(watched.users),
         message=" ".join(notes) or None,
     )
 

@@ -22,6 +22,7 @@ from gpuwatch.commands.options import (
     option_json,
     option_pid,
     option_price,
+    option_user,
 )
 from gpuwatch.commands.printing import (
     EXIT_INTERRUPTED,
@@ -80,7 +81,8 @@ _COUNTS_OF_LOGS = (
     "-v", "--verbose", is_flag=True, help="Also say what was ruled out, and what lacked data."
 )
 @option_demo("Diagnose")
-@option_gpu(among_logs=True)
+@option_gpu()
+@option_user()
 def diagnose_command(
     files: tuple[str, ...],
     pid: int | None,
@@ -93,6 +95,7 @@ def diagnose_command(
     verbose: bool,
     demo: str | None,
     only: tuple[str, ...],
+    users: tuple[str, ...],
 ) -> int:
     """Say why a GPU sits idle: watch this machine, or read FILE.
 
@@ -102,7 +105,7 @@ def diagnose_command(
     Recordings of several hosts, made at the same time, are diagnosed as one. Ctrl-C shows what is
     known so far. The verdict comes first; on a terminal last, where it is seen.
     """
-    _refuse(files, demo, facts, only, seconds=seconds, stacks=stacks, rediagnose=rediagnose)
+    _refuse(files, demo, facts, seconds=seconds, stacks=stacks, rediagnose=rediagnose)
     out = open_output()
 
     from gpuwatch.outputs.diagnosis import at_price, diagnosis_json, diagnosis_page, of_file
@@ -110,10 +113,11 @@ def diagnose_command(
     with terminated_as_interrupted():
         if files:
             options = facts.options()
-            read = read_report(files, Cut(pid=pid), options, partly=True, rediagnose=rediagnose)
+            cut = Cut(pid=pid, only=only, users=users)
+            read = read_report(files, cut, options, partly=True, rediagnose=rediagnose)
             report: DiagnosisReport | None = of_file(read)
         else:
-            watched = Watched(False, demo, pid, facts.interval_seconds or 1.0, only)
+            watched = Watched(False, demo, pid, facts.interval_seconds or 1.0, only, users)
             report = _watch(watched, seconds or FOR_SECONDS, stacks)
     if report is None:
         return EXIT_INTERRUPTED
@@ -143,7 +147,6 @@ def _refuse(
     files: Sequence[str],
     demo: str | None,
     facts: LogFacts,
-    only: Sequence[str],
     *,
     seconds: float | None,
     stacks: bool,
@@ -155,7 +158,6 @@ def _refuse(
             not files and facts.gpus is not None,
             _COUNTS_OF_LOGS,
         ),
-        (files and only, "-g chooses GPUs of a machine: a file is read as a whole."),
         (not files and rediagnose, "--rediagnose is for a recording: give its file too."),
         (not files and stacks and demo, "A simulated machine has no stacks to sample."),
         (files and demo is not None, "Choose either a file or --demo."),
@@ -194,7 +196,7 @@ def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | 
         # From the middle on, so that what they say can still be weighed.
         sampling = asyncio.create_task(collector.sample_stacks(seconds)) if stacks else None
         try:
-            await watch(watched.pid, sampler, take, seconds)
+            await watch(watched.pid, sampler, take, seconds, users=watched.users)
         finally:
             with contextlib.suppress(asyncio.CancelledError):
                 if sampling is not None:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.commands.options import Watched, option_demo, option_gpu, option_interval
+from gpuwatch.commands.options import (
+    Watched,
+    option_demo,
+    option_gpu,
+    option_interval,
+    option_refused,
+)
 from gpuwatch.commands.printing import complain, print_text
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
 from gpuwatch.core import memory_trim
@@ -68,6 +74,11 @@ def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
 @option_interval(0.5, help_text="How often GPUs are read, 0.5s to 1h.")
 @option_demo()
 @option_gpu()
+@option_refused(
+    "--pid",
+    "The exporter serves all jobs, each by its name: choose one in the query, or serve their PIDs "
+    "with --pids.",
+)
 def exporter_command(
     listen: tuple[str, int],
     web_config: Path | None,

@@ -144,47 +144,30 @@ def option_pid(help_text: str = "Watch only the job of this process") -> Decorat
     return click.option("--pid", type=Pid(), help=f"{help_text} (any of its processes).")
 
 
-def _gone(_context: object, option: click.Parameter, value: object) -> None:
+def _refuse(_context: object, option: click.Parameter, value: object) -> None:
     if value is None:
         return
     assert isinstance(option, click.Option)
     raise click.UsageError(option.help or "")
 
 
-def option_gone(name: str, says: str) -> Decorator:
-    """Add an option of earlier versions, which ends with one sentence: what to write instead."""
-    own = f"gone_{name.strip('-')}"
-    return click.option(name, own, hidden=True, expose_value=False, callback=_gone, help=says)
+def option_refused(name: str, why: str) -> Decorator:
+    """Add an option that other commands have, which ends with a sentence: why this one has not."""
+    own = f"refused_{name.strip('-')}"
+    return click.option(name, own, hidden=True, expose_value=False, callback=_refuse, help=why)
 
 
-def option_gpu(*, among_logs: bool = False) -> Decorator:
-    """Add ``-g``, as the argument ``only``, and say what came in the place of its older names.
-    ``among_logs``: the command has a ``--gpus`` of its own, for logs."""
-
-    def add(command: Command) -> Command:
-        count = option_gone(
-            "--gpus",
-            "--gpus is not an option here: -g 0,2 shows only these GPUs, and --demo starved:8 "
-            "simulates eight.",
-        )
-        options: list[Decorator] = [
-            *[count] * (not among_logs),
-            option_gone("--only", "--only is now --gpu (-g): -g 0,2 shows only these GPUs."),
-            click.option(
-                "-g",
-                "--gpu",
-                "only",
-                callback=_gpu_names,
-                metavar="LIST",
-                help="Only these GPUs: 0,2 as nvidia-smi numbers them, or how their uuids begin "
-                "(cuda: those in CUDA_VISIBLE_DEVICES).",
-            ),
-        ]
-        for option in options:
-            command = option(command)
-        return command
-
-    return add
+def option_gpu() -> Decorator:
+    """Add ``-g``, as the argument ``only``."""
+    return click.option(
+        "-g",
+        "--gpu",
+        "only",
+        callback=_gpu_names,
+        metavar="LIST",
+        help="Only these GPUs: 0,2 as nvidia-smi numbers them, or how their uuids begin "
+        "(cuda: those in CUDA_VISIBLE_DEVICES).",
+    )
 
 
 def _user_names(_context: object, _option: object, value: str | None) -> tuple[str, ...]:
@@ -201,6 +184,11 @@ def option_user() -> Decorator:
         metavar="USER",
         help="Only processes of USER (ada,bob: of both).",
     )
+
+
+def user_filter(users: tuple[str, ...]) -> str:
+    """Return the dashboard's filter that shows processes of ``users`` alone; all without any."""
+    return f"user:{','.join(users)}" if users else ""
 
 
 def _scenarios(_context: object, _parameter: object, begun: str) -> list[str]:
@@ -225,13 +213,14 @@ def option_json(help_text: str = "Print one JSON object.") -> Decorator:
     return click.option("--json", "as_json", is_flag=True, help=help_text)
 
 
-def option_price() -> Decorator:
-    """Add ``price``: what a GPU-hour costs, given or preferred; ``None``: not known."""
+def option_price(*, preferred: bool = True) -> Decorator:
+    """Add ``price``: what a GPU-hour costs, given or, with ``preferred``, of the user's own
+    preferences; ``None``: not known."""
     return click.option(
         "--price",
         type=Price(),
-        default=_preferred_price,
-        show_default="price of the preferences file",
+        default=_preferred_price if preferred else None,
+        show_default="price of the preferences file" if preferred else None,
         metavar="NUMBER",
         help="Price of a GPU-hour: what is lost is then said in money, too.",
     )
@@ -306,8 +295,8 @@ def watched_options(*, interval: bool = True, processes: bool = True) -> Decorat
     """Add the options that say what is watched, as the argument ``watched``."""
     help_text = "Show all processes, not only those related to GPUs."
     every = click.option("-a", "--all", "all_processes", is_flag=True, help=help_text)
-    options: list[Decorator] = [option_demo(), option_gpu(), option_pid()]
-    options += [every, option_user()] * processes
+    options: list[Decorator] = [option_demo(), option_gpu(), option_pid(), option_user()]
+    options += [every] * processes
     return grouped("watched", Watched, *[option_interval()] * interval, *options)
 
 
@@ -351,27 +340,35 @@ def _ssh_hosts(_context: object, _parameter: object, begun: str) -> list[str]:
     return configured_hosts(begun)
 
 
+def option_host(more_help: str = "") -> Decorator:
+    return click.option(
+        "--host",
+        multiple=True,
+        metavar="HOST",
+        shell_complete=_ssh_hosts,
+        help="Watch HOST over ssh instead of this machine (repeat it, or separate names with "
+        f"commas).{more_help}",
+    )
+
+
+def option_remote_command() -> Decorator:
+    return click.option(
+        "--remote-command",
+        default="gpuwatch",
+        metavar="COMMAND",
+        help="How to call gpuwatch on the hosts: '~/venv/bin/gpuwatch'.",
+    )
+
+
 def remote_options(more_help: str = "") -> Decorator:
     """Add the options that name other machines, as the argument ``remote``."""
     return grouped(
         "remote",
         Remote,
-        click.option(
-            "--host",
-            multiple=True,
-            metavar="HOST",
-            shell_complete=_ssh_hosts,
-            help="Watch HOST over ssh instead of this machine (repeat it, or separate names with "
-            f"commas).{more_help}",
-        ),
+        option_host(more_help),
         click.option("--hosts", metavar="FILE", help="Watch the hosts in FILE, one per line."),
         click.option("--slurm", metavar="JOBID", help="Watch the hosts of a Slurm job."),
-        click.option(
-            "--remote-command",
-            default="gpuwatch",
-            metavar="COMMAND",
-            help="How to call gpuwatch on the hosts: '~/venv/bin/gpuwatch'.",
-        ),
+        option_remote_command(),
     )
 
 
@@ -432,15 +429,10 @@ def look_options() -> Decorator:
             "--config",
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="FILE",
-            help="Where theme, sort order, columns, range, interval and price are kept (TOML).  "
+            help="Where theme, sort order, range, interval and price are kept (TOML).  "
             "[default: ~/.config/gpuwatch/config.toml]",
         ),
-        click.option(
-            "--price",
-            type=Price(),
-            metavar="NUMBER",
-            help="Price of a GPU-hour: what is lost is then said in money, too.",
-        ),
+        option_price(preferred=False),
     )
 
 

@@ -15,11 +15,13 @@ import click
 from gpuwatch.commands.options import (
     Decorator,
     grouped,
+    option_gpu,
     option_interval,
     option_pid,
+    option_user,
 )
 from gpuwatch.commands.printing import EXIT_INTERRUPTED, STANDARD_STREAM, StatusLine
-from gpuwatch.commands.watching import GPUS_MAX, terminated_as_interrupted
+from gpuwatch.commands.watching import GPUS_MAX, of_users, terminated_as_interrupted
 from gpuwatch.core.text import SentenceError, clean
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from gpuwatch.outputs.report.model import Report, Source
     from gpuwatch.recording.file import Frame, OpenedLog
     from gpuwatch.recording.moments import Moment
+    from gpuwatch.recording.statistics import Part
     from gpuwatch.sources.logs.source import LogOptions
     from gpuwatch.sources.logs.text import LogStats
 
@@ -57,11 +60,19 @@ class _Time(click.ParamType):  # type: ignore[type-arg]
 
 
 class Cut(NamedTuple):
-    """The part of a recording that was asked for: ``--from``, ``--to``, ``--pid``."""
+    """The part of a recording that was asked for: ``--from``, ``--to``, ``--pid``, ``--gpu``,
+    ``--user``."""
 
     begin: Moment | None = None
     end: Moment | None = None
     pid: int | None = None
+    only: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether all that there was at a time is asked for."""
+        return self.pid is None and not self.only and not self.users
 
     @property
     def needs_end(self) -> bool:
@@ -85,7 +96,10 @@ class Cut(NamedTuple):
     ) -> Iterator[Snapshot]:
         """Return the snapshots of it; ``first``: when the recording began, where ``log`` does not
         begin with it. Raises ``click.UsageError`` for a part that cannot be."""
+        from gpuwatch.sources.gpu_filter import only_gpus
+
         found = self._between(log.snapshots, last, first)
+        found = (of_users(only_gpus(one, self.only), self.users) for one in found)
         return found if self.pid is None else _of_job(found, self.pid)
 
     def _between(
@@ -161,12 +175,15 @@ def option_rediagnose() -> Decorator:
 
 
 def cut_options(of_what: str = "") -> Decorator:
-    """``--pid``, ``--from`` and ``--to``, as the argument ``cut``. ``of_what`` begins the help."""
+    """``--pid``, ``--gpu``, ``--user``, ``--from`` and ``--to``, as the argument ``cut``.
+    ``of_what`` begins the help."""
     only, start = ("Only", "From") if not of_what else (f"{of_what} only", f"{of_what} from")
     return grouped(
         "cut",
         Cut,
         option_pid(f"{only} the job of this process"),
+        option_gpu(),
+        option_user(),
         click.option(
             "--from",
             "begin",
@@ -206,14 +223,13 @@ def read_report(
 ) -> Report:
     """Return the report of a recording or log, or of recordings of several hosts as one. Of one
     recording it says what its recorder counted and found, minute by minute, without reading its
-    lines; with ``rediagnose``, of one job alone (``cut.pid``), and of anything else, the lines are
-    read and diagnosed. Ctrl-C and SIGTERM end
-    that with a sentence, or where ``partly`` with the report of what came before. Raises
-    ``LogError`` for what it is not."""
+    lines; with ``rediagnose``, of one job, some GPUs or users alone, and of anything else, the
+    lines are read and diagnosed. Ctrl-C and SIGTERM end that with a sentence, or where ``partly``
+    with the report of what came before. Raises ``LogError`` for what it is not."""
     cut = cut or Cut()
     with terminated_as_interrupted():
         alone = len(paths) == 1 and paths[0] != STANDARD_STREAM
-        if alone and not rediagnose and cut.pid is None:
+        if alone and not rediagnose and cut.is_whole:
             report = _summed_report(paths[0], cut)
             if report is not None:
                 return report
@@ -224,16 +240,11 @@ def _summed_report(path: str, cut: Cut) -> Report | None:
     """Return the report by what sums up the frames; ``None`` where not much is summed up."""
     from gpuwatch.outputs.report.accumulator import Accumulator
     from gpuwatch.recording.file import frames_of, ledger_between
-    from gpuwatch.recording.recorder import FRAME_SECONDS
     from gpuwatch.sources.logs.text import LogStats
 
     frames = frames_of(path)
     begins = [frame.begin_unix_seconds for frame in frames]
-    ends = [
-        frame.summed.part.time.end
-        for frame in frames
-        if frame.summed is not None and frame.summed.part is not None
-    ]
+    ends = [frame.summed.part.time.end for frame in frames if frame.summed and frame.summed.part]
     # Where a clock was set back, the lines know more of what came when.
     if not ends or begins != sorted(begins):
         return None
@@ -241,21 +252,16 @@ def _summed_report(path: str, cut: Cut) -> Report | None:
     made, stats = Accumulator(diagnoses=False), LogStats(kind="recording")
     unknown: tuple[Unchecked, ...] | None = None
     for frame, until in zip(frames, [*begins[1:], math.inf], strict=True):
-        if begin is not None and until <= begin:
+        if (begin is not None and until <= begin) or not _in_time(frame.begin_unix_seconds, end):
             continue
-        if end is not None and frame.begin_unix_seconds > end:
-            break
-        summed = frame.summed
-        unknown = unknown if summed is None else summed.unknown
+        unknown = unknown if frame.summed is None else frame.summed.unknown
         stats = frame.stats or stats
-        part = None if summed is None else summed.part
-        at_edge = begin is not None and frame.begin_unix_seconds - begin < FRAME_SECONDS
-        if part is not None and not at_edge and (end is None or part.time.end <= end):
+        if (part := _whole_part(frame, begin, end)) is not None:
             made.merge_part(part)
             continue
         for snapshot in _lines_of(path, frame, until):
             at = snapshot.taken_at_unix_seconds
-            if (begin is None or at >= begin) and (end is None or at <= end):
+            if (begin is None or at >= begin) and _in_time(at, end):
                 made.push(snapshot)
     if made.time.begin is None:
         raise click.UsageError(f"{clean(path, 200)} has nothing between --from and --to.")
@@ -263,6 +269,21 @@ def _summed_report(path: str, cut: Cut) -> Report | None:
     stats.kind, stats.lines = "recording", made.time.snapshots
     stats.interval_seconds = made.time.interval_seconds
     return made.report(_source(clean(path, 200), stats))
+
+
+def _in_time(at: float, end: float | None) -> bool:
+    return end is None or at <= end
+
+
+def _whole_part(frame: Frame, begin: float | None, end: float | None) -> Part | None:
+    """Return what sums up a frame, if all of it lies between the two."""
+    from gpuwatch.recording.recorder import FRAME_SECONDS
+
+    part = None if frame.summed is None else frame.summed.part
+    at_edge = begin is not None and frame.begin_unix_seconds - begin < FRAME_SECONDS
+    if part is None or at_edge or not _in_time(part.time.end, end):
+        return None
+    return part
 
 
 def _lines_of(path: str, frame: Frame, until: float) -> Iterator[Snapshot]:

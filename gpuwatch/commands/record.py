@@ -32,7 +32,7 @@ from gpuwatch.commands.printing import (
     print_text,
     shown,
 )
-from gpuwatch.commands.watching import EARLY_BY_SECONDS, of_users, watch
+from gpuwatch.commands.watching import EARLY_BY_SECONDS, watch
 from gpuwatch.core import units
 from gpuwatch.core.text import SentenceError, clean
 
@@ -157,7 +157,7 @@ def recorded(
     )
     recorder = BackgroundRecorder(plain)
     ready()
-    progress = _Progress(recorder, request.seconds, watched.users)
+    progress = _Progress(recorder, request.seconds)
     try:
         # Before the signal has its handler.
         with contextlib.suppress(KeyboardInterrupt):
@@ -182,24 +182,23 @@ async def _recorded(request: Request, source: Source, progress: _Progress) -> No
         # Not in the main thread, so no signal comes here.
         with contextlib.suppress(ValueError, RuntimeError):
             loop.add_signal_handler(number, task.cancel)
-    sampler = Sampler(source, request.watched.interval_seconds)
+    watched = request.watched
+    sampler = Sampler(source, watched.interval_seconds)
     with contextlib.suppress(asyncio.CancelledError):
-        await watch(request.watched.pid, sampler, progress.take, request.seconds)
+        await watch(watched.pid, sampler, progress.take, request.seconds, users=watched.users)
 
 
 class _Progress:
-    def __init__(
-        self, recorder: BackgroundRecorder, limit: float | None, users: tuple[str, ...]
-    ) -> None:
+    def __init__(self, recorder: BackgroundRecorder, limit: float | None) -> None:
         self.line = StatusLine(_STATUS_SECONDS - EARLY_BY_SECONDS)
         self.seconds = 0.0
-        self._limit, self._users = limit, users
+        self._limit = limit
         self._recorder = recorder
         self._troubled = False
         self._noticed: str | None = None
 
     def take(self, snapshot: Snapshot, passed: float) -> None:
-        self._recorder.push(of_users(snapshot, self._users))
+        self._recorder.push(snapshot)
         if self._recorder.error is not None:
             raise self._recorder.error
         self.seconds = passed

@@ -5,17 +5,29 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from threading import Timer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from gpuwatch.commands.options import Look, look_options
+from gpuwatch.commands.options import (
+    Look,
+    look_options,
+    option_gpu,
+    option_pid,
+    option_user,
+    user_filter,
+)
 from gpuwatch.commands.printing import STANDARD_STREAM, complain, is_terminal, require_screen
-from gpuwatch.commands.reading import LogFacts, log_options
+from gpuwatch.commands.reading import LogFacts, job_of, log_options
+from gpuwatch.sources.gpu_filter import only_gpus
 
 if TYPE_CHECKING:
-    from gpuwatch.core.model import Snapshot
+    from gpuwatch.core.model import ProcessKey, Snapshot
+    from gpuwatch.diagnosis.ledger import Episode
+    from gpuwatch.recording.file import Bucket
     from gpuwatch.recording.replay import EndableInput, Tape
     from gpuwatch.sources.logs.source import LogOptions
 
@@ -28,8 +40,18 @@ _WAITING = "waiting for the first snapshot (Ctrl-C ends it)"
 @click.command("replay")
 @click.argument("file", metavar="FILE")
 @log_options()
+@option_pid("Open the page of the job of this process")
+@option_gpu()
+@option_user()
 @look_options()
-def replay_command(file: str, facts: LogFacts, look: Look) -> int:
+def replay_command(
+    file: str,
+    facts: LogFacts,
+    pid: int | None,
+    only: tuple[str, ...],
+    users: tuple[str, ...],
+    look: Look,
+) -> int:
     """Play a recording in the dashboard: pause, step, seek, jump from finding to finding.
 
     FILE is what gpuwatch record or stream wrote, or a log as diagnose takes it, packed or not. - is
@@ -51,6 +73,11 @@ def replay_command(file: str, facts: LogFacts, look: Look) -> int:
         waiting.start()
         try:
             tape, first = _tape(file, given, options)
+            if only:
+                tape = cast("Tape", _PartOfTape(tape, only, first))
+            # Of what comes in the rest is still to come.
+            there = tape.snapshots(float("-inf")) if given is None else [first]
+            attached = None if pid is None else _job_in(there, pid, tape.shown)
         finally:
             waiting.cancel()
 
@@ -61,6 +88,8 @@ def replay_command(file: str, facts: LogFacts, look: Look) -> int:
             tape,
             simulated=first.simulated,
             follows=given is not None and abs(age) < _LIVE_SECONDS,
+            attached=attached,
+            filter_text=user_filter(users),
             **look.options(),
             message=" ".join(tape.notes()) or None,
         )
@@ -95,6 +124,46 @@ def _keys_from_terminal() -> EndableInput | None:
 
     sys.stdin = io.TextIOWrapper(io.BufferedReader(source))
     return source
+
+
+class _PartOfTape:
+    """A tape of some GPUs of a machine, with what runs on them."""
+
+    def __init__(self, tape: Tape, only: tuple[str, ...], first: Snapshot) -> None:
+        self._tape, self._only = tape, only
+        self._uuids = {gpu.uuid for gpu in only_gpus(first, only).gpus}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tape, name)
+
+    def snapshots(self, begin: float) -> Iterator[Snapshot]:
+        return (only_gpus(one, self._only) for one in self._tape.snapshots(begin))
+
+    @property
+    def buckets(self) -> Sequence[Bucket]:
+        """Return the overview of these GPUs alone."""
+        return [
+            replace(one, gpus={key: gpu for key, gpu in one.gpus.items() if key in self._uuids})
+            for one in self._tape.buckets
+        ]
+
+    @property
+    def findings(self) -> Sequence[Episode]:
+        """Return what was found about them, or about no GPU."""
+        return [
+            one
+            for one in self._tape.findings
+            if not one.gpus or not self._uuids.isdisjoint(one.gpus)
+        ]
+
+
+def _job_in(snapshots: Iterable[Snapshot], pid: int, shown: str) -> ProcessKey:
+    """Return the job that has a process ``pid``. Raises ``click.UsageError`` where none has."""
+    for snapshot in snapshots:
+        key = job_of(snapshot, pid)
+        if key is not None:
+            return key
+    raise click.UsageError(f"{shown} has no job with a process {pid}.")
 
 
 def _tape(file: str, given: EndableInput | None, options: LogOptions) -> tuple[Tape, Snapshot]:

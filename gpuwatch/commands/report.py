@@ -15,8 +15,11 @@ from gpuwatch.commands.options import (
     Decorator,
     grouped,
     option_ascii,
+    option_gpu,
     option_json,
     option_price,
+    option_refused,
+    option_user,
 )
 from gpuwatch.commands.printing import (
     STANDARD_STREAM,
@@ -28,6 +31,7 @@ from gpuwatch.commands.printing import (
     shown,
     write_file,
 )
+from gpuwatch.commands.ranking import Ranks, rank_options, read_ranking
 from gpuwatch.commands.reading import (
     Cut,
     LogFacts,
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 
     from gpuwatch.outputs.report.document import Document
     from gpuwatch.outputs.report.model import Report
+    from gpuwatch.outputs.report.ranking import Ranking
     from gpuwatch.outputs.report.store import Kept, ReportStore
     from gpuwatch.sources.logs.source import LogOptions
 
@@ -93,6 +98,7 @@ def _form_options(what: str) -> Decorator:
 @cut_options("Of a recording:")
 @log_options()
 @option_rediagnose()
+@rank_options()
 @option_price()
 @csv_options()
 @_form_options("the report")
@@ -102,6 +108,7 @@ def report_command(
     cut: Cut,
     facts: LogFacts,
     rediagnose: bool,
+    ranks: Ranks,
     price: float | None,
     csv: CsvFiles,
     form: Form,
@@ -114,9 +121,13 @@ def report_command(
 
     FILE can also be a recording (of gpuwatch record or stream), with the files that --rotate put
     aside, or a log as diagnose takes it; - is standard input. Its report covers the whole machine,
-    or part of it (--pid, --from, --to). Times are local; a time of day is the first one after the
-    start of the recording. Recordings of several hosts, made at the same time, are one report: a
-    job that ran on several of them is one job, diagnosed as a whole.
+    or part of it (--pid, --gpu, --user, --from, --to). Times are local; a time of day is the first
+    one after the start of the recording. Recordings of several hosts, made at the same time, are
+    one report: a job that ran on several of them is one job, diagnosed as a whole.
+
+    With --by it is a ranking by the GPU time that was lost, of all recordings that are named and
+    those in folders that are named: gpuwatch report /shared/gpuwatch --since 7d --by user. It names
+    no command lines; what two recordings say of the same GPU and time counts once.
 
     With --csv, --csv-processes or --csv-host the readings of FILE are written for pandas and
     spreadsheets instead. OUT may be - for standard output, and is gzip if it ends in .gz. Times are
@@ -124,39 +135,55 @@ def report_command(
     take for a formula starts with an apostrophe.
     """
     form.check(*references)
+    if ranks.check_asked(references):
+        if csv != CsvFiles(None, None, None) or cut != Cut() or rediagnose or as_list:
+            raise click.UsageError(
+                "--by goes with --since, --price, --html and --json, and with no other option."
+            )
+        _write_ranking(read_ranking(references, ranks, price), form)
+        return 0
     if csv != CsvFiles(None, None, None):
-        if len(references) != 1 or not is_recording(references[0]):
-            raise click.UsageError("Name one recording or log to write as CSV.")
-        if form.html is not None or form.as_json:
-            raise click.UsageError("Choose one of CSV, --html and --json.")
-        return write_csv(references[0], csv, cut, facts)
+        return _write_tables(references, csv, cut, facts, form)
+    _refuse(references, cut, rediagnose=rediagnose)
+    if as_list:
+        return _list(references, form)
+    from gpuwatch.outputs.report.model import priced
+
+    report = _load(references, cut, facts.options(), rediagnose=rediagnose)
+    _write(report if price is None else priced(report, price), form)
+    return 0
+
+
+def _write_tables(
+    references: Sequence[str], csv: CsvFiles, cut: Cut, facts: LogFacts, form: Form
+) -> int:
+    if len(references) != 1 or not is_recording(references[0]):
+        raise click.UsageError("Name one recording or log to write as CSV.")
+    if form.html is not None or form.as_json:
+        raise click.UsageError("Choose one of CSV, --html and --json.")
+    return write_csv(references[0], csv, cut, facts)
+
+
+def _refuse(references: Sequence[str], cut: Cut, *, rediagnose: bool) -> None:
+    """Refuse several reports that were kept, and of one what only recordings have. Raises
+    ``click.UsageError``."""
     other = next((one for one in references if not is_recording(one)), None)
-    recorded = bool(references) and other is None
     if len(references) > 1 and other is not None:
         raise click.UsageError(
             f"{shown(other)} is no recording: name one report, or the recordings of several "
             f"hosts. gpuwatch compare {' '.join(map(shown, references[:2]))} compares two reports."
         )
-    for option, value in (
-        *(("--pid", cut.pid), ("--from", cut.begin), ("--to", cut.end)),
-        ("--rediagnose", rediagnose or None),
+    if references and other is None:
+        return
+    for option, given in (
+        *(("--pid", cut.pid is not None), ("--gpu", cut.only), ("--user", cut.users)),
+        *(("--from", cut.begin), ("--to", cut.end), ("--rediagnose", rediagnose)),
     ):
-        if value is not None and not recorded:
+        if given:
             raise click.UsageError(
                 f"{option} is for the report of a recording: name its file, as in: gpuwatch "
                 f"report FILE {option}"
             )
-    from gpuwatch.outputs.report.model import priced
-
-    if as_list:
-        if references:
-            raise click.UsageError("--list shows all reports: it takes no number.")
-        if form.html is not None:
-            raise click.UsageError("--list prints text or JSON: it takes no --html.")
-        return _list(form)
-    report = _load(references, cut, facts.options(), rediagnose=rediagnose)
-    _write(report if price is None else priced(report, price), form)
-    return 0
 
 
 @click.command("compare")
@@ -170,6 +197,13 @@ def report_command(
 )
 @log_options()
 @option_rediagnose()
+@option_gpu()
+@option_user()
+@option_refused(
+    "--pid",
+    "Two runs have processes of their own: compare what gpuwatch report BEFORE --pid PID --json "
+    "and gpuwatch report AFTER --pid PID --json print.",
+)
 @_form_options("the comparison")
 def compare_command(
     before: str | None,
@@ -177,6 +211,8 @@ def compare_command(
     fail_if: tuple[str, ...],
     facts: LogFacts,
     rediagnose: bool,
+    only: tuple[str, ...],
+    users: tuple[str, ...],
     form: Form,
 ) -> int:
     """Compare two recordings: how busy the GPUs were, what was found, what is gone and new.
@@ -197,8 +233,10 @@ def compare_command(
     from gpuwatch.outputs.report.comparison import Condition
 
     conditions = [Condition.parse(text) for text in fail_if]
-    options = facts.options()
-    one, other = (_load([name], options=options, rediagnose=rediagnose) for name in (before, after))
+    options, cut = facts.options(), Cut(only=only, users=users)
+    if not cut.is_whole and not (is_recording(before) and is_recording(after)):
+        raise click.UsageError("--gpu and --user are for recordings: a report is of what it is of.")
+    one, other = (_load([name], cut, options, rediagnose=rediagnose) for name in (before, after))
 
     from gpuwatch.outputs.report.comparison import compare
     from gpuwatch.outputs.report.document import comparison_document, comparison_json
@@ -213,6 +251,12 @@ def compare_command(
     for outcome in outcomes:
         complain(f"{outcome.condition}: {outcome.says}")
     return EXIT_HOLDS if failed else EXIT_UNKNOWN if undecided else 0
+
+
+def _write_ranking(made: Ranking, form: Form) -> None:
+    from gpuwatch.outputs.report.ranking import ranking_document, ranking_json
+
+    form.write(lambda name: ranking_document(made, name), lambda: ranking_json(made))
 
 
 def _write(report: Report, form: Form) -> None:
@@ -287,7 +331,11 @@ def _unreadable(store: ReportStore) -> str:
     )
 
 
-def _list(form: Form) -> int:
+def _list(references: Sequence[str], form: Form) -> int:
+    if references:
+        raise click.UsageError("--list shows all reports: it takes no number.")
+    if form.html is not None:
+        raise click.UsageError("--list prints text or JSON: it takes no --html.")
     from gpuwatch.outputs.report.store import REPORTS_KEPT, ReportStore, list_json
     from gpuwatch.outputs.report.text import list_text
 

@@ -10,7 +10,7 @@ import click
 
 from gpuwatch.commands.options import Watched, watched_options
 from gpuwatch.commands.printing import complain, open_output, writing
-from gpuwatch.commands.watching import of_users, watch
+from gpuwatch.commands.watching import watch
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
@@ -51,10 +51,11 @@ def stream_command(watched: Watched, count: int | None, brief: bool, findings: b
 
     def take(snapshot: Snapshot, _passed: float) -> bool:
         with writing():
-            writer.write(of_users(snapshot, watched.users))
+            writer.write(snapshot)
         return writer.written == count
 
-    asyncio.run(watch(watched.pid, Sampler(source, watched.interval_seconds), take))
+    sampler = Sampler(source, watched.interval_seconds)
+    asyncio.run(watch(watched.pid, sampler, take, users=watched.users))
 
 
 def _full_writer(out: TextIO) -> JsonLinesWriter:

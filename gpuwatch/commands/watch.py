@@ -30,7 +30,6 @@ from gpuwatch.commands.diagnose import problem_of
 from gpuwatch.commands.explain import find_rule, rules_begun
 from gpuwatch.commands.options import (
     Duration,
-    option_gone,
     option_json,
     remote_options,
     watched_options,
@@ -64,7 +63,6 @@ _RULES: dict[str, Any] = {"multiple": True, "metavar": "RULE", "shell_complete":
 
 
 @click.command("watch")
-@option_gone("--for", "How long a finding must hold to be raised is now --held: --held 5m.")
 @click.option(
     *("--held", "seconds"),
     type=Duration(0.0, FOR_MOST_SECONDS),
@@ -156,7 +154,7 @@ def watch_command(
             if sampler is None:
                 _watch_hosts(hosts, judge)
             else:
-                asyncio.run(watch(watched.pid, sampler, take))
+                asyncio.run(watch(watched.pid, sampler, take, users=watched.users))
             for one in deliveries:
                 one.finish()
         finally:

@@ -135,10 +135,12 @@ async def watch(
     sampler: Sampler,
     take: Callable[[Snapshot, float], object],
     seconds: float | None = None,
+    *,
+    users: tuple[str, ...] = (),
 ) -> None:
-    """Hand each snapshot (of the job of ``pid`` alone, if that is given) and the seconds since the
-    first to ``take``: for so many ``seconds``, until the job has ended, or until ``take`` says that
-    it is enough. Closes ``sampler``."""
+    """Hand each snapshot (of the job of ``pid`` alone, and of ``users``, where they are given) and
+    the seconds since the first to ``take``: for so many ``seconds``, until the job has ended, or
+    until ``take`` says that it is enough. Closes ``sampler``."""
     began: float | None = None
 
     def deliver(snapshot: Snapshot) -> None:
@@ -146,7 +148,8 @@ async def watch(
         now = sampler.clock.monotonic()
         # The first reading can wait long for a driver that wakes up.
         began = now if began is None else began
-        kept = snapshot if pid is None else attached_only(snapshot, pid)
+        kept = of_users(snapshot, users)
+        kept = kept if pid is None else attached_only(kept, pid)
         enough = take(kept, now - began)
         ended = pid is not None and kept.jobs[0].ended_at_unix_seconds is not None
         over = seconds is not None and now - began >= seconds - EARLY_BY_SECONDS

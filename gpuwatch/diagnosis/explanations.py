@@ -6,6 +6,7 @@ one with the better evidence leads, and one for which nothing is left is no caus
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import Window
@@ -44,38 +45,11 @@ def arrange(
     raised = {name: one for name, one in states.items() if one.raised}
     if not raised:
         return []
-
-    def weight(name: str) -> tuple[float, str]:
-        # By name where they are equal.
-        return (states[name].strength + (INCUMBENT if name in led_before else 0.0), name)
-
-    def explains(reason: str, name: str) -> bool:
-        one, other = states[reason], states[name]
-        if name not in one.explains or one.strength < WEAK * other.strength or reason == name:
-            return False
-        # Where each explains the other, the one with the better evidence is right.
-        mutual = reason in other.explains and other.raised and one.raised
-        return not mutual or weight(reason) > weight(name)
-
-    explained: dict[str, str] = {}
-    for name in raised:
-        reasons = [other for other in raised if explains(other, name)]
-        if not reasons and name not in led_before:
-            # What is about to be raised explains, too, unless the symptom is on the screen
-            # already: that changes only when the cause is sure.
-            pending = [other for other, one in states.items() if one.fires_now and not one.raised]
-            reasons = [other for other in pending if explains(other, name)]
-        if reasons:
-            explained[name] = max(reasons, key=lambda other: states[other].strength)
+    reasons = _Reasons(states, led_before)
+    explained = {name: why for name in raised if (why := reasons.of(name)) is not None}
     _break_circles(explained)
-    causes = _compete(
-        window,
-        [
-            raised[name]
-            for name in sorted(raised, key=lambda name: (-weight(name)[0], name))
-            if name not in explained
-        ],
-    )
+    left = sorted(raised.keys() - explained.keys(), key=reasons.place)
+    causes = _compete(window, [raised[name] for name in left])
     by_name = {cause.name: cause for cause in causes}
     for name, reason in explained.items():
         # The cause behind a chain of explanations.
@@ -85,6 +59,40 @@ def arrange(
         if last in by_name:
             by_name[last].symptoms.append(raised[name])
     return causes
+
+
+class _Reasons(NamedTuple):
+    """What explains what, among the rules that fire in a window."""
+
+    states: Mapping[str, RuleState]
+    led_before: frozenset[str]
+
+    def of(self, name: str) -> str | None:
+        """Return the strongest reason for a raised rule to fire; ``None``: it stands for itself."""
+        found = [one for one, state in self.states.items() if state.raised]
+        found = [one for one in found if self._explains(one, name)]
+        if not found and name not in self.led_before:
+            # What is about to be raised explains, too, unless the symptom is on the screen
+            # already: that changes only when the cause is sure.
+            pending = [one for one, state in self.states.items() if state.is_pending]
+            found = [one for one in pending if self._explains(one, name)]
+        return max(found, key=lambda one: self.states[one].strength, default=None)
+
+    def place(self, name: str) -> tuple[float, str]:
+        """Return a key that sorts the best evidence first; by name where that is equal."""
+        return -self._weight(name), name
+
+    def _weight(self, name: str) -> float:
+        return self.states[name].strength + (INCUMBENT if name in self.led_before else 0.0)
+
+    def _explains(self, reason: str, name: str) -> bool:
+        one, other = self.states[reason], self.states[name]
+        if name not in one.explains or one.strength < WEAK * other.strength or reason == name:
+            return False
+        # Where each explains the other, the one with the better evidence is right.
+        mutual = reason in other.explains and other.raised and one.raised
+        heavier = (self._weight(reason), reason) > (self._weight(name), name)
+        return heavier or not mutual
 
 
 def _break_circles(explained: dict[str, str]) -> None:

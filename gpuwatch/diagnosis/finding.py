@@ -22,6 +22,7 @@ class Evidence:
     name: str
     """In words: ``busy``, ``loader workers' CPU``, ``run-queue wait``."""
     value: float | str | bool | None = None
+    """Rounded to what a person reads; ``None``: it was not read, and is no evidence."""
     unit: str | None = None
     """``%``, ``W``, ``s``, ``cores``, ``bytes/s``, ``C`` ..."""
     threshold: float | None = None
@@ -33,6 +34,19 @@ class Evidence:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "says", plain(self.says))
+        object.__setattr__(self, "value", _rounded(self.value, self.unit))
+        object.__setattr__(self, "threshold", _rounded(self.threshold, self.unit))
+
+
+_DIGITS = {"%": 1, "W": 1, "s": 1, "bytes": 0, "bytes/s": 0, "MHz": 0}
+
+
+def _rounded(value: float | str | None, unit: str | None) -> float | str | None:
+    """Return a number of this unit with the digits that mean something."""
+    if not isinstance(value, float):
+        return value
+    digits = _DIGITS.get((unit or "").partition(" ")[0], 2)
+    return round(value, digits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +205,7 @@ class Finding:
             (one.change for one in self.advice if one.gain == self.gain and one.wanted), None
         )
         if change is None:
-            return f"a fix would make it {self.gain.says}"
+            return f"a fix would make the job {self.gain.says}"
         return f"{change}: {self.gain.says}"
 
     @property

@@ -173,8 +173,8 @@ class Ledger:
         self._idle_lost: dict[GpuKey, defaultdict[str, float]] = {}
         self._turned: dict[EpisodeKey, float] = {}
         """Seconds watched by the time it came or went."""
-        self._left_out = defaultdict[str, float](float)
-        """GPU seconds lost in episodes that are not kept, by rule."""
+        self._left_out = defaultdict[EpisodeKey, float](float)
+        """GPU seconds lost in episodes that are not kept."""
         self._watched = 0.0
         self._at = -math.inf
         self.raised = 0
@@ -297,10 +297,16 @@ class Ledger:
     def lost_by_rule(self) -> Mapping[str, float]:
         """Return the GPU time lost to each rule's findings so far; none of it ever falls."""
         lost = defaultdict[str, float](float)
-        for one in self.episodes():
-            lost[one.rule] += one.cost_gpu_seconds or 0.0
-        for rule, seconds in self._left_out.items():
-            lost[rule] += seconds
+        for key, seconds in self.lost_by_finding().items():
+            lost[key.rule] += seconds
+        return lost
+
+    def lost_by_finding(self) -> Mapping[EpisodeKey, float]:
+        """Return the GPU time lost to each finding so far, in all its episodes; none of it ever
+        falls."""
+        lost = defaultdict[EpisodeKey, float](float, self._left_out)
+        for key, row in tuple(self._episodes.items()):
+            lost[key] += sum([one.cost_gpu_seconds or 0.0 for one in tuple(row)])
         return lost
 
     def idle_seconds_lost(self, gpu: GpuKey) -> Mapping[str, float]:
@@ -468,7 +474,7 @@ class Ledger:
             del self._episodes[key]
             self._counted.pop(key, None)
             self._turned.pop(key, None)
-        self._left_out[key.rule] += cost
+        self._left_out[key] += cost
         return True
 
     # -- pauses -----------------------------------------------------------------------------------

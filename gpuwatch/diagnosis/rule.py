@@ -100,7 +100,7 @@ WAITING = GpuState("waiting", "waiting")
 UNDERUSED = GpuState("underused", "waiting")
 SLOWEST = GpuState("slowest", "fed")
 IDLE = GpuState("idle", "idle")
-LOST = GpuState("lost", "error")
+NO_ANSWER = GpuState("no answer", "error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,15 @@ A rule's answers fill and drain a level, in seconds. What fires for long enough 
 then on it takes a longer absence to withdraw it. What is dangerous is raised at once.
 """
 
-from collections.abc import Set
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from gpuwatch.diagnosis import gain as gains
-from gpuwatch.diagnosis.finding import Advice
+from gpuwatch.diagnosis.finding import Advice, Gain
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
+from gpuwatch.diagnosis.sentence import shape
 
 RAISE_SECONDS = 8.0
 """Windows reach back a minute, so an answer that holds this long is no accident of one sample; with
@@ -53,6 +55,13 @@ class RuleState:
     """Share lost of the window in which it fired first."""
     severity_before: str | None = None
     """Severity of the firing before; ``None``: there was none."""
+    advice: tuple[Advice, ...] = ()
+    """Changes to make, with numbers that stay what they are while the facts do."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it fires, and has not done so for long enough to be raised."""
+        return self.fires_now and not self.raised
 
     @property
     def explains(self) -> Set[str]:
@@ -67,9 +76,13 @@ class RuleState:
         return gains.severity(own, gain, self.severity_before)
 
     @property
-    def advice(self) -> tuple[Advice, ...]:
-        own = None if self.firing is None else self.firing.advice
-        return self.rule.cure if own is None else tuple(own)
+    def gain(self) -> Gain | None:
+        """Gain of the best cure, as it is said of it."""
+        if self.firing is None or self.firing.gain is None:
+            return None
+        best, now = self.firing.gain, tuple(self.firing.advice or ())
+        said = [old.gain for new, old in zip(now, self.advice, strict=True) if new.gain == best]
+        return said[0] if said else best
 
     @property
     def loses_busy_time(self) -> bool:
@@ -119,6 +132,8 @@ class RuleState:
             self.strength, self.lost_at_first = firing.strength, firing.lost_share
         share = min(1.0, seconds / SMOOTHING_SECONDS)
         self.strength += share * (firing.strength - self.strength)
+        now = tuple(self.rule.cure if firing.advice is None else firing.advice)
+        self.advice = steadied(now, self.advice) if self.raised else now
         self.firing = firing
         self.severity_before = self.severity
         self.looks += 1
@@ -155,6 +170,7 @@ class RuleState:
         self.looks = 0
         self.raised = False
         self.firing = None
+        self.advice = ()
         self.severity_before = None
         self.since_unix_seconds = None
 
@@ -162,6 +178,49 @@ class RuleState:
 def _raise_seconds(strength: float) -> float:
     sure = min(1.0, max(0.0, (strength - WEAK_STRENGTH) / (SURE_STRENGTH - WEAK_STRENGTH)))
     return RAISE_SECONDS - sure * (RAISE_SECONDS - RAISE_SURE_SECONDS)
+
+
+# --- numbers that stay while the facts do -------------------------------------------------------
+
+STEADY_BY = 0.2
+"""Share by which a number that is advised must move to be said anew: on a steady load estimates
+wander by one worker of eight, and nobody tries both."""
+STEADY_LEAST = 1.0
+
+
+def steadied(now: Sequence[Advice], before: Sequence[Advice]) -> tuple[Advice, ...]:
+    """Return what is advised now; of what was advised ``before`` and has hardly moved, that."""
+    return tuple([_kept(new, before) for new in now])
+
+
+def _kept(new: Advice, before: Sequence[Advice]) -> Advice:
+    old = next((one for one in before if _is_about(new, one)), None)
+    # The reason may name what is read now, as the evidence does.
+    return new if old is None else replace(old, why=new.why)
+
+
+def _is_about(new: Advice, old: Advice) -> bool:
+    """Check whether two pieces of advice are one, with numbers that are about the same."""
+    if (new.setting, new.present, shape(new.says)) != (old.setting, old.present, shape(old.says)):
+        return False
+    wanted, was = _number(new.wanted), _number(old.wanted)
+    if wanted is None or was is None:
+        alike = (new.action, new.wanted) == (old.action, old.wanted)
+    else:
+        alike = abs(wanted - was) <= max(STEADY_LEAST, STEADY_BY * was)
+    return alike and _is_about_as_much(new.gain, old.gain)
+
+
+def _is_about_as_much(new: Gain | None, old: Gain | None) -> bool:
+    if new is None or old is None:
+        return new is old
+    known = (new.factor is None) == (old.factor is None)
+    return known and abs(new.worth - old.worth) <= STEADY_BY * (old.worth - 1.0)
+
+
+def _number(text: str | None) -> float | None:
+    found = re.match(r"[0-9]+(?:\.[0-9]+)?", text or "")
+    return float(found[0]) if found else None
 
 
 # --- how likely the cause named is the right one ------------------------------------------------

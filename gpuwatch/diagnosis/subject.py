@@ -144,7 +144,7 @@ class Subject:
     @property
     def is_pending(self) -> bool:
         """Whether a fault fires that has not done so for long enough."""
-        return any(one.fires_now and not one.raised for one in self._states.values())
+        return any(one.is_pending for one in self._states.values())
 
     def findings(self) -> tuple[Finding, ...]:
         """Return the findings, the leading one first."""
@@ -181,11 +181,11 @@ class Subject:
             job=None if window.job is None else window.job.key,
             since_unix_seconds=state.since_unix_seconds,
             evidence=(
-                *[one for one in firing.evidence if one is not None],
+                *[one for one in firing.evidence if one is not None and one.value is not None],
                 *[Evidence(name, says=unread, supports=False) for name in firing.missing],
             ),
             advice=state.advice,
-            gain=firing.gain,
+            gain=state.gain,
             lost_watts=lost_watts(window, firing, while_busy=state.loses_busy_time),
             ruled_out=tuple(self._ruled_out(window, ranked)),
             cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),

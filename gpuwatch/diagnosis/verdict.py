@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuwatch.core import units
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
+from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
 from gpuwatch.diagnosis.finding import Finding, Pause, Question
 from gpuwatch.diagnosis.rule import Firing, Unknown
 from gpuwatch.diagnosis.rules.shared.open_causes import SAVES, causes, what_decides
@@ -22,6 +22,7 @@ from gpuwatch.diagnosis.sentence import (
     PAUSED,
     SHARE,
     SWING,
+    either,
     filled,
     plain,
     template,
@@ -58,19 +59,12 @@ class SubjectStatus:
     def __init__(self, subject: Subject, window: Window) -> None:
         self.subject = subject
         self.window = window
-        known = [gpu.busy_percent for gpu in window.gpus if gpu.busy is not None]
-        there = [gpu.busy_percent or 0.0 for gpu in window.gpus if gpu.busy and not gpu.lost]
-        if window.job is None:
-            # Of those that only look like one job, one that runs nothing may be free.
-            there = [busy for busy in there if busy >= UNUSED_PERCENT]
-        paused = 100.0 * pause_share(window) if there else 0.0
-        self.is_fed = bool(there) and all(busy + paused >= FED_PERCENT for busy in there)
-        """All GPUs are busy, pauses that other rules judge left out."""
-        self.rests = bool(known) and all((busy or 0.0) < UNUSED_PERCENT for busy in known)
+        busy = [gpu.busy.mean_percent for gpu in window.gpus if gpu.busy is not None]
+        self.rests = bool(busy) and max(busy) < UNUSED_PERCENT
         """A GPU that runs nothing at all waits for nothing that can be seen."""
-        self.unread_seconds = max(
-            [gpu.unread_seconds for gpu in window.gpus if not gpu.lost], default=0.0
-        )
+        self.is_fed = _are_fed(window)
+        unread = [gpu.unread_seconds for gpu in window.gpus if not gpu.lost]
+        self.unread_seconds = max(unread, default=0.0)
         """Seconds for which GPUs that had been read have not been any more; 0: all are."""
         watched, looks = window.watched_seconds, subject.looks
         self.is_early = window.starting or watched < EARLY_SECONDS or looks < EARLY_LOOKS
@@ -107,9 +101,18 @@ class SubjectStatus:
         return lost if lost >= (PAUSES_COST if nothing_known else PAUSE_COSTS) else None
 
 
+def _are_fed(window: Window) -> bool:
+    """Check whether all GPUs are busy, pauses that other rules judge left out."""
+    busy = [gpu.busy.mean_percent for gpu in window.gpus if gpu.busy is not None and not gpu.lost]
+    # Of those that only look like one job, one that runs nothing may be free.
+    least = 0.0 if window.job is not None else UNUSED_PERCENT
+    working = [percent for percent in busy if percent >= least]
+    return bool(working) and min(working) + 100.0 * pause_share(window) >= FED_PERCENT
+
+
 def _is_empty(gpu: GpuFacts) -> bool:
-    """Nobody runs anything there, nor holds memory, or it only draws a desktop: such a GPU is not
-    under-used."""
+    """Check whether nobody runs anything there, nor holds memory, or it only draws a desktop: such
+    a GPU is not under-used."""
     if gpu.lost or gpu.busy is None:
         return False
     if gpu.busy.mean_percent < UNUSED_PERCENT:
@@ -173,12 +176,13 @@ def how_it_swings(swings: Sequence[float | None]) -> str:
 
 
 def how_paused(pauses: Sequence[Pause], lost: float) -> str:
-    """``every 2 min, up to 6 s (5% of the time)``."""
+    """``every 2 min, for up to 6 s (5% of the time)``."""
     every = rhythm(pauses)
-    often = "once" if len(pauses) == 1 else f"{len(pauses)} times"
+    often = {1: "once", 2: "twice"}.get(len(pauses), f"{len(pauses)} times")
     times = often if every is None else f"every {lasting(every)}"
-    longest = max([pause.seconds for pause in pauses], default=0.0)
-    return plain(f"{times}, up to {lasting(longest)} ({lost:.0%} of the time)")
+    longest = lasting(max([pause.seconds for pause in pauses], default=0.0))
+    up_to = "" if len(pauses) == 1 else "up to "
+    return plain(f"{times}, for {up_to}{longest} ({lost:.0%} of the time)")
 
 
 def needs_time(says: str) -> bool:
@@ -207,38 +211,39 @@ def _question(seen: SubjectStatus) -> str:
         why = "the job compiles" if compiles else f"{_NOT_YET} for a diagnosis"
         return f"{GPUS} {ARE} {SHARE} busy; {why}"
     ranks = () if window.job is None else window.job.ranks
+    found = causes(window, ranks)
+    sure = "being sure" if len(found) == 1 else "telling them apart"
     return (
-        f"{GPUS} {ARE} {SHARE} busy{SWING}; the cause cannot be determined: it may be waiting for "
-        f"{units.listed(causes(window, ranks), 'or') or 'anything'}; "
-        f"this needs {what_decides(window)}"
+        f"{GPUS} {ARE} {SHARE} busy{SWING}; the cause cannot be determined: "
+        f"{either('it', 'they')} may be waiting for {units.listed(found, 'or') or 'anything'}; "
+        f"{sure} needs {what_decides(window)}"
     )
 
 
 def _why_paused(window: Window) -> str:
     """Return what the pauses may have been, and what would tell that."""
-    against, job = against_saving(window), window.job
+    against, job, decides = against_saving(window), window.job, what_decides(window)
     if against is not None:
         ranks = () if job is None else job.ranks
-        left = [cause for cause in causes(window, ranks) if cause not in SAVES]
-        return (
-            f": {against}; it may have been waiting for {units.listed(left, 'or') or 'anything'}; "
-            f"telling them apart needs {what_decides(window)}"
-        )
-    if job is None:
-        return (
-            ": checkpoints, validation or a lack of requests; telling them apart needs "
-            f"{what_decides(window)}"
-        )
-    if all(pause.compiled for pause in window.pauses):
-        return ": compilers ran meanwhile; whether they do again needs a longer observation"
-    unread = any(pause.wrote_bytes is None for pause in window.pauses)
-    may_be = ["checkpoints"] * unread + ["validation", "metrics", "logging"]
-    # Who waits for something does not compute.
-    computes = all(is_at_work(pause) for pause in window.pauses)
-    waits = [] if computes else [cause for cause in causes(window, job.ranks) if cause not in SAVES]
-    may_be += [f"a wait for {units.listed(waits, 'or')}"] if waits else []
-    decides = "the job's disk writes" if unread else what_decides(window)
-    return f": {units.listed(may_be, 'or')}; telling them apart needs {decides}"
+        left = units.listed(_waits(window, ranks), "or") or "anything"
+        may_be = f"{against}; {either('it', 'they')} may have been waiting for {left}"
+    elif job is None:
+        may_be = "checkpoints, validation or a lack of requests"
+    elif all(pause.compiled for pause in window.pauses):
+        return ": compilers ran meanwhile; only time will show whether they run again"
+    else:
+        unread = any(pause.wrote_bytes is None for pause in window.pauses)
+        # Who waits for something does not compute.
+        computes = all(is_at_work(pause) for pause in window.pauses)
+        waits = [] if computes else _waits(window, job.ranks)
+        known = ["checkpoints"] * unread + ["validation", "metrics", "logging"]
+        known += [f"a wait for {units.listed(waits, 'or')}"] if waits else []
+        may_be, decides = units.listed(known, "or"), "the job's disk writes" if unread else decides
+    return f": {may_be}; telling them apart needs {decides}"
+
+
+def _waits(window: Window, ranks: Sequence[RankFacts]) -> list[str]:
+    return [cause for cause in causes(window, ranks) if cause not in SAVES]
 
 
 def _starting(window: Window) -> str:
@@ -267,17 +272,22 @@ def _all_well(seen: Sequence[SubjectStatus]) -> str:
     fed = [one.window for one in seen if one.is_fed]
     gpus = _distinct(gpu for window in fed for gpu in window.gpus if not _is_free(window, gpu))
     idle = _distinct(gpu for one in seen for gpu in one.window.gpus if gpu not in gpus)
-    parts = []
-    if fed:
-        busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
-        parts.append(f"{_named(gpus)} {_are(gpus)} kept busy: {sum(busy) / max(1, len(busy)):.0f}%")
-    if idle:
-        them = "it" if len(idle) == 1 else "them"
-        begins = any(one.window.job and one.window.starting for one in seen)
-        why = "a job that is starting may yet use" if begins else "nothing waits for"
-        parts.append(f"{_named(idle)} {_are(idle)} idle, and {why} {them}")
+    parts = [_kept_busy(gpus)] if fed else []
+    parts += [_idle(idle, seen)] if idle else []
     parts += [part for window in fed for part in _falls(window)]
     return "; ".join(parts) + "." if parts else "No GPU is in use."
+
+
+def _idle(gpus: Sequence[GpuFacts], seen: Sequence[SubjectStatus]) -> str:
+    begins = any(one.window.job and one.window.starting for one in seen)
+    why = "a job that is starting may yet use" if begins else "nothing waits for"
+    them = "it" if len(gpus) == 1 else "them"
+    return f"{_named(gpus)} {_are(gpus)} idle, and {why} {them}"
+
+
+def _kept_busy(gpus: Sequence[GpuFacts]) -> str:
+    busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
+    return f"{_named(gpus)} {_are(gpus)} kept busy: {sum(busy) / max(1, len(busy)):.0f}%"
 
 
 def _is_free(window: Window, gpu: GpuFacts) -> bool:

@@ -24,7 +24,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -104,12 +104,13 @@ class Mark(NamedTuple):
         """Whether the entry is still there: not once the file was put aside, and another has its
         name."""
         with suppress(OSError), self.file.open("rb", buffering=0) as file:
-            entry = _entry(_text_at(file.fileno(), self.offset))
+            entry = _entry(_text_at(file.fileno(), self.offset), _DECODER)
             return entry is not None and entry.begin_unix_seconds == self.begin_unix_seconds
         return False
 
 
 _DECODER = EntryDecoder(Entry)
+E = TypeVar("E")
 
 
 def compressor() -> zstd.ZstdCompressor:
@@ -153,11 +154,15 @@ def entries_of(path: str) -> Iterator[tuple[Path, int, Entry]]:
     if Path(path).is_file():
         with suppress(OSError), closing(FileSet(path)) as files:
             for file in files:
-                for offset, entry in _entries(file):
+                for offset, entry in entries_in(file, _DECODER):
                     yield Path(file.name), offset, entry
 
 
-def _entries(file: BinaryIO) -> Iterator[tuple[int, Entry]]:
+def entries_in(
+    file: BinaryIO, decoder: EntryDecoder[E], *, as_written: bool = False
+) -> Iterator[tuple[int, E]]:
+    """Read the entries of one file, with the place of each. ``as_written``: texts are left as they
+    are, which is much faster; whoever uses one cleans it."""
     descriptor, at = file.fileno(), 0
     if os.pread(descriptor, len(ENTRY), 0) != ENTRY:
         return
@@ -167,7 +172,7 @@ def _entries(file: BinaryIO) -> Iterator[tuple[int, Entry]]:
         while left > 0 and (place := data.find(ENTRY, place + 1)) >= 0:
             text = _text_at(descriptor, at + place)
             left -= len(text)
-            entry = _entry(text)
+            entry = _entry(text, decoder, as_written=as_written)
             if entry is not None:
                 yield at + place, entry
         at += max(1, len(data) - len(ENTRY) + 1) if len(data) == _CHUNK_BYTES else len(data)
@@ -186,9 +191,9 @@ def _text_at(descriptor: int, offset: int) -> bytes:
         return b""
 
 
-def _entry(text: bytes) -> Entry | None:
+def _entry(text: bytes, decoder: EntryDecoder[E], *, as_written: bool = False) -> E | None:
     try:
-        return decoded(_DECODER, safe(text.decode())) if text else None
+        return decoded(decoder, text if as_written else safe(text.decode())) if text else None
     except (CodecError, UnicodeError):
         return None
 
@@ -456,7 +461,9 @@ _BLANK_LINES_MAX = 1000
 _RECORDING = re.compile(r"""[ \t\ufeff\x00]*\{(?!\s*$|\s*"(?!kind"|schema"))""")
 """First line of a recording; other programs write objects that begin with other keys, or with
 nothing else."""
-_RESULT = re.compile(r'\s*\{\s*"kind"\s*:\s*"(comparison|diagnosis|reports?|tune(?:_memory)?)"')
+_RESULT = re.compile(
+    r'\s*\{\s*"kind"\s*:\s*"(comparison|diagnosis|ranking|reports?|tune(?:_memory)?)"'
+)
 """First lines of what a command prints with --json."""
 
 

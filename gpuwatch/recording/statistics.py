@@ -49,6 +49,7 @@ from gpuwatch.core.store import (
 )
 from gpuwatch.diagnosis.signals.waveform import analyse
 from gpuwatch.jobs.words import job_loading_sentence
+from gpuwatch.recording.charges import Given, GivenTime
 
 # --- numbers that add up ----------------------------------------------------------------------
 
@@ -1576,6 +1577,8 @@ class Part(Noted, kw_only=True):
     jobs: list[JobSums] = field(default_factory=list)
     processes: ProcessesPart = field(default_factory=ProcessesPart)
     host: HostPart | None = None
+    given: list[Given] | None = None
+    """GPU time by whom it was given to; ``None`` in recordings of an older gpuwatch."""
 
 
 class Statistics:
@@ -1598,6 +1601,7 @@ class Statistics:
         """GPUs in the last snapshot."""
         self.jobs: dict[ProcessKey, JobStatistics] = {}
         self.processes = ProcessesStatistics()
+        self.given = GivenTime()
         self.noted = Noted()
         self.latest: Step | None = None
 
@@ -1652,6 +1656,7 @@ class Statistics:
             jobs=[job.take_sums() for job in self.jobs.values()],
             processes=self.processes.take_part(),
             host=None if self.host is None else self.host.take_part(),
+            given=self.given.take(),
         )
         self.noted.loop_seconds = 0.0
         self.forget_gone_gpus()
@@ -1735,6 +1740,8 @@ class Statistics:
         self, snapshot: Snapshot, step: Step, gpus: Sequence[Gpu], jobs: Sequence[Job], grid: Grid
     ) -> None:
         tenants = self._tenants(snapshot, jobs)
+        if self._job is None:
+            self.given.note_owners(snapshot)
         for gpu in without_late(tuple(gpus)):
             uuid = gpu.uuid
             one = self.gpus.get(uuid)
@@ -1748,7 +1755,10 @@ class Statistics:
                 # Since when it is there is not known.
                 span = step.end()
                 one.arrive(step.until)
+            watched, busy = one.sums.watched_seconds, one.sums.busy_seconds
             one.add_reading(gpu, span, None if tenants is None else tenants.get(uuid, (None, ())))
+            watched, busy = one.sums.watched_seconds - watched, one.sums.busy_seconds - busy
+            self.given.add_time(uuid, 0.0 if span.is_gap else span.seconds, watched, busy)
         self.there = frozenset([gpu.uuid for gpu in gpus if gpu.uuid in self.gpus])
 
     def _tenants(self, snapshot: Snapshot, jobs: Sequence[Job]) -> dict[GpuKey, Tenants] | None:

@@ -41,7 +41,13 @@ from gpuwatch.tui.display import Display, forget_exported
 from gpuwatch.tui.keys import APP_KEYS, bindings, elsewhere
 from gpuwatch.tui.pages.overview import OverviewScreen
 from gpuwatch.tui.pages.screen import CanvasScreen
-from gpuwatch.tui.terminal.driver import TerminalDriver, discard_output, terminal_of, write_directly
+from gpuwatch.tui.terminal.driver import (
+    TerminalDriver,
+    discard_output,
+    error_of,
+    terminal_of,
+    write_directly,
+)
 from gpuwatch.tui.view import INTERVALS, View
 
 if TYPE_CHECKING:
@@ -405,10 +411,11 @@ def run(app: GpuwatchApp, close: Callable[[], None], message: str | None) -> int
     finally:
         close()
     unsaved = None if preferences is None else preferences.save(app.view, app.theme)
-    if unsaved is not None and app.return_code != TERMINAL_GONE:
-        print(f"gpuwatch: {unsaved}", file=sys.stderr)
+    for sentence in (unsaved, app.drawing.farewell):
+        if sentence is not None and app.return_code != TERMINAL_GONE:
+            print(f"gpuwatch: {sentence}", file=sys.stderr)
     if app.return_code == TERMINAL_GONE:
         discard_output()
-    if app.drawing.error is not None:
-        raise app.drawing.error
+    if (error := app.drawing.error or error_of(app)) is not None:
+        raise error
     return app.return_code or 0

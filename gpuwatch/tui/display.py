@@ -45,6 +45,8 @@ class Display:
         self.view = view
         self.error: BaseException | None = None
         """The error that ended the application: a bug."""
+        self.farewell: str | None = None
+        """Sentence for the terminal once the dashboard has left it."""
         self._no_color = bool(environment.get("NO_COLOR"))
         self._message: str | None = None
         self._message_until = 0.0
@@ -112,12 +114,6 @@ class Display:
         if not self.view.slow_link or seconds - self._drawn_at >= least_seconds - 0.05:
             self._drawn_at = seconds
             self.redraw()
-
-    def redraw_output(self) -> None:
-        """Draw what a started job prints, alone."""
-        for screen in self.app.screen_stack:
-            if isinstance(screen, CanvasScreen):
-                screen.redraw_output()
 
     @property
     def is_behind(self) -> bool:
@@ -195,10 +191,6 @@ class Display:
             if isinstance(screen, CanvasScreen):
                 screen.canvas.repaint(self.view.palette)
         self.answer(f"theme: {app.theme}")
-
-    def action_ascii(self) -> None:
-        self._choose_glyphs(self.view.glyphs is not ASCII)
-        self.redraw()
 
     def action_save_picture(self) -> None:
         try:

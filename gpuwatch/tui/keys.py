@@ -76,14 +76,11 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("j", "app.job", "j", "the job: of the process, of the GPU, or attached", "Move"),
     Key("slash,f3,f4", "app.filter", "/", "filter by typing: name, PID, user:ada", "Processes"),
     Key("escape", "clear", "esc", "clear the filter", "Processes"),
-    Key("s", "sort", "s", "sort by the next column", "Processes"),
-    Key("O,f6", "sort_menu", "O", "choose what to sort by", "Processes"),
+    Key("s,f6", "sort", "s", "sort by the next column", "Processes"),
     Key("r", "reverse", "r", "reverse the order", "Processes"),
-    Key("C,f2", "columns", "C", "choose the columns", "Processes"),
     Key("e", "app.command", "e", "the whole command line", "Processes"),
     Key("t,f5", "tree", "t", "children under their parents, or a flat list", "Processes"),
     Key("a", "app.all_processes", "a", "all processes, or those that use a GPU", "Processes"),
-    Key("g", "this_gpu", "g", "only processes on the selected GPU", "Processes"),
     Key("k,f9", "app.end_process", "k", "kill the selected process (asks first)", "Processes"),
     Key("exclamation_mark", "app.problems", "!", "notes, and what could not be read", "View"),
     *_DIAGNOSIS_KEYS,
@@ -95,7 +92,6 @@ APP_KEYS: tuple[Key, ...] = (
     Key("plus,equals_sign", "speed(1)", "+ -", "refresh more or less often", "View"),
     Key("minus", "speed(-1)"),
     Key("T", "theme", "T", "next theme: dark, light, 16 colours, ...", "View"),
-    Key("A", "ascii", "A", "plain ASCII characters, or blocks", "View"),
     Key("w", "save_picture", "w", "save a picture of the screen (SVG)", "General"),
     Key("W", "record", "W", "start or stop recording to a file", "General"),
     Key("ctrl+p", "palette", "ctrl+p", "find a command by typing", "General"),
@@ -186,8 +182,6 @@ REPLAY_KEYS: tuple[Key, ...] = (
     Key("comma", "move_cursor(-1)"),
     Key("right_parenthesis", "seek_by(60)", "( )", "one minute back or forward", "Replay"),
     Key("left_parenthesis", "seek_by(-60)"),
-    Key("shift+right", "seek_by(60)"),
-    Key("shift+left", "seek_by(-60)"),
 )
 """Keys of every screen while a recording is played: beside the others, or in their place."""
 

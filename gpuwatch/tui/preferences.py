@@ -9,7 +9,6 @@ from gpuwatch.core.private_files import config_file, make_folder, why, write_who
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import PRICE_MOST, is_price
 from gpuwatch.tui.charts.timeline import SPANS
-from gpuwatch.tui.panels.processes import CHOICES
 from gpuwatch.tui.terminal.palette import KNOWN_THEMES
 from gpuwatch.tui.view import INTERVALS, SORT_KEYS, View
 
@@ -21,12 +20,12 @@ _ALLOWED: Mapping[str, Collection[object]] = {
     "theme": ("dark", "light", "ansi", *sorted(KNOWN_THEMES)),
     "sort": SORT_KEYS,
     "reverse": (True, False),
-    "hidden_columns": tuple(CHOICES),
     "range_seconds": tuple(map(int, SPANS)),
     "interval_seconds": INTERVALS,
 }
-"""Values that each preference can have, by its name; of a list its members."""
-_LISTS = {"hidden_columns"}
+"""Values that each preference can have, by its name."""
+_FORMER = {"hidden_columns"}
+"""Preferences that are passed over: earlier versions wrote them."""
 _PRICE = "price"
 """A price for each GPU-hour, in money of any kind: a number that only a person writes."""
 
@@ -63,24 +62,21 @@ class Preferences:
         text = self._path.read_bytes().decode()
         values = tomllib.loads(text)
         for name, value in values.items():
-            if name == _PRICE and is_price(value):
+            if name in _FORMER or (name == _PRICE and is_price(value)):
                 continue
             if name == _PRICE:
                 raise ValueError(f"{name} must be a number from 0 to {PRICE_MOST:,}")
             if name not in _ALLOWED:
                 raise ValueError(f"{name} is none of {', '.join(_ALLOWED)}, {_PRICE}")
-            parts = value if isinstance(value, list) and name in _LISTS else [value]
-            if any(part not in _ALLOWED[name] for part in parts):
+            if isinstance(value, list) or value not in _ALLOWED[name]:
                 allowed = ", ".join([str(one) for one in _ALLOWED[name]])
-                what = "a list of" if name in _LISTS else "one of"
-                raise ValueError(f"{name} must be {what} {allowed}")
+                raise ValueError(f"{name} must be one of {allowed}")
         return text, values
 
     def apply(self, view: View) -> None:
         """Apply the preferences to ``view``."""
         values = self.values
         view.sort, view.reverse = values.get("sort", view.sort), values.get("reverse", False)
-        view.hidden = frozenset(values.get("hidden_columns", ()))
         span = values.get("range_seconds", view.timeline.span_seconds)
         view.timeline = type(view.timeline)(span)
         view.price_per_gpu_hour = values.get(_PRICE)
@@ -114,7 +110,6 @@ def _chosen(view: View, theme: str) -> dict[str, Any]:
         "theme": theme,
         "sort": view.sort,
         "reverse": view.reverse,
-        "hidden_columns": sorted(view.hidden),
         "range_seconds": int(view.timeline.span_seconds),
     }
     if view.replay is None:
@@ -129,7 +124,7 @@ def _with(text: str, values: Mapping[str, Any], changed: Mapping[str, Any]) -> s
     import tomllib  # noqa: PLC0415
 
     for name, value in changed.items():
-        line = rf"^([ \t]*{name}[ \t]*=[ \t]*)(?:\[[^\]]*\]|[^#\n]*?)([ \t]*(?:#.*)?)$"
+        line = rf"^([ \t]*{name}[ \t]*=[ \t]*)[^#\n]*?([ \t]*(?:#.*)?)$"
         written = json.dumps(value)
         text, count = re.subn(line, lambda m: m[1] + written + m[2], text, flags=re.M)  # noqa: B023
         if not count:

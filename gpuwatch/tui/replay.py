@@ -82,8 +82,7 @@ class LoadedPast:
 
 
 class Seek:
-    """Jump to ``at``: load its past on a thread, call ``ready``, then read ahead. ``light``:
-    without a past or a diagnosis."""
+    """Jump to ``at``: load its past on a thread, call ``ready``, then read ahead."""
 
     def __init__(
         self,
@@ -92,17 +91,14 @@ class Seek:
         fine_seconds: float,
         make_engine: Callable[[], Diagnoser] | None,
         ready: Callable[[], object],
-        *,
-        light: bool,
     ) -> None:
         self.at = at
-        self.light = light
         self.fine_seconds = min(FINE_MOST_SECONDS, max(WARM_UP_SECONDS, fine_seconds * 1.1))
         """Length of the past that is read snapshot by snapshot."""
         self.loaded: LoadedPast | None = None
         """Past with which the screen begins, once it is there."""
         self._tape = tape
-        self._make_engine = None if light else make_engine
+        self._make_engine = make_engine
         self._on_ready = ready
         self._trouble: str | None = None
         self._error: BaseException | None = None
@@ -193,7 +189,7 @@ class Seek:
             self._on_ready()
 
     def _begin(self) -> Iterator[Snapshot]:
-        begin = self.at - (0.0 if self.light else self._seconds_to_read())
+        begin = self.at - self._seconds_to_read()
         past, rest = self._read_from(begin - begin % BLOCK_SECONDS)
         for back in _LOOK_BACK_SECONDS:
             if (past and past[-1].taken_at_unix_seconds <= self.at) or self._stopped:
@@ -400,9 +396,7 @@ _GAP_INTERVALS = 3.0
 _LATE_SECONDS = 0.5
 """Delay in real time from which on the diagnosis is left out."""
 _VERY_LATE_SECONDS = 1.0
-"""Delay from which on snapshots are left out, where a jump is faster than reading on."""
-_QUICK_SECONDS = 0.5
-_SKIPPED_SECONDS = 3.0
+"""Delay from which on it is played as fast as it can be."""
 _LATE_INTERVALS = 3.0
 """Age in intervals from which on what comes in live is no longer the present."""
 
@@ -459,9 +453,8 @@ class Player:
         self.wake = asyncio.Event()
         """Event that says there is something to do before the next frame."""
         self._seek: Seek | None = None
-        self._asked_at = self._loading_seconds = 0.0
         self._steps = 0
-        self._looked_at = self._skipped_at = float("-inf")
+        self._looked_at = float("-inf")
         self._whole_past = False
 
     @property
@@ -498,21 +491,18 @@ class Player:
 
     # -- what a person does -------------------------------------------------------------------
 
-    def seek(self, at: float, *, light: bool = False) -> None:
-        """Show the moment ``at``; ``light``: only what is needed to play on from there."""
+    def seek(self, at: float) -> None:
+        """Show the moment ``at``."""
         state = self.state
         at = min(max(at, state.first), max(state.first, state.last))
-        state.ended, state.seeking = False, not light
-        if not light:
-            self._steps = 0
-            state.following = state.arriving and state.playing and at >= state.last
-            state.skipping = state.undiagnosed = False
+        state.ended, state.seeking, state.undiagnosed = False, True, False
+        self._steps = 0
+        state.following = state.arriving and state.playing and at >= state.last
         if self.pending_seek is not None:
             self.pending_seek.stop()
-        self._asked_at = self.clock.now()
         wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self.wake.set)
         seconds = self.screen.charts_seconds
-        self.pending_seek = Seek(self.tape, at, seconds, self.make_engine, wake, light=light)
+        self.pending_seek = Seek(self.tape, at, seconds, self.make_engine, wake)
 
     def play_or_pause(self) -> None:
         """Play, or pause; at the end, play from the beginning."""
@@ -607,13 +597,11 @@ class Player:
             return True
         if self._seek is not None:
             self._seek.stop()
-        self._loading_seconds = self.clock.now() - self._asked_at
         self._whole_past = loaded.from_overview or state.progress >= 1.0
         seek.begin(self.screen.begin_at(loaded))
         self._seek = seek
         self._note_moment(seek)
-        if not seek.light:
-            self.clock.restart()
+        self.clock.restart()
         self.screen.show_moment(seek.shown)
         return True
 
@@ -637,11 +625,8 @@ class Player:
                 target = taken_at
             self._forward(seek)
             due = self.clock.now() - now > _WORK_SECONDS
-        if not state.following:
-            if due or waits:
-                self.keep_up(now, target)
-            elif now - self._skipped_at >= _SKIPPED_SECONDS:
-                state.skipping = False
+        if not state.following and (due or waits):
+            self.keep_up(now, target)
         return due
 
     def keep_up(self, now: float, target: float) -> None:
@@ -654,12 +639,7 @@ class Player:
             return
         if late > _LATE_SECONDS and state.speed > 1.0:
             state.undiagnosed = True
-        if late <= _VERY_LATE_SECONDS or self.pending_seek is not None:
-            return
-        if self._loading_seconds <= _QUICK_SECONDS and target < state.last:
-            state.skipping, self._skipped_at = True, now
-            self.seek(target, light=True)
-        else:
+        if late > _VERY_LATE_SECONDS and self.pending_seek is None:
             self.clock.show(now, state.now)
 
     def _at_end(self, seek: Seek) -> bool:

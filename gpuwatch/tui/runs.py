@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.core.bounds import mean, total
 from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, about, rank
-from gpuwatch.tui.view import BeforeOrAfter, MarkedChange, View, row_key
+from gpuwatch.tui.view import BeforeOrAfter, JobView, MarkedChange, View, row_key
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.ledger import Episode, Ledger
@@ -96,17 +96,7 @@ def follow_job(view: View, snapshot: Snapshot) -> None:
     state = view.job
     if state.key is None:
         return
-    job = find_job(snapshot.jobs, state.key)
-    # Only the attached job may be followed elsewhere; another one that was just opened may not be
-    # marked as attached yet, and the mark still be on the one before.
-    if state.last is None or state.last.attached:
-        attached = _attached_job(snapshot.jobs)
-        if attached is not None and (job is None or (has_ended(job) and not has_ended(attached))):
-            job = attached
-    if job is not None and has_ended(job):
-        job = next_run(snapshot.jobs, job) or job
-    elif job is None and state.last is not None and state.gone_at_unix_seconds is not None:
-        job = next_run(snapshot.jobs, state.last, state.gone_at_unix_seconds)
+    job = _job_now(state, snapshot.jobs)
     if job is None:
         if state.last is not None and state.gone_at_unix_seconds is None:
             state.gone_at_unix_seconds = snapshot.taken_at_unix_seconds
@@ -117,6 +107,22 @@ def follow_job(view: View, snapshot: Snapshot) -> None:
     if job.ranks and not has_ended(job):
         state.alive = job
     state.gone_at_unix_seconds = None
+
+
+def _job_now(state: JobView, jobs: Sequence[Job]) -> Job | None:
+    """Return the job that is looked at as it is now: the run that has followed it, if any."""
+    job = find_job(jobs, state.key)
+    # Only the attached job may be followed elsewhere; another one that was just opened may not be
+    # marked as attached yet, and the mark still be on the one before.
+    if state.last is None or state.last.attached:
+        attached = _attached_job(jobs)
+        if attached is not None and (job is None or (has_ended(job) and not has_ended(attached))):
+            job = attached
+    if job is not None:
+        return (next_run(jobs, job) or job) if has_ended(job) else job
+    if state.last is None or state.gone_at_unix_seconds is None:
+        return None
+    return next_run(jobs, state.last, state.gone_at_unix_seconds)
 
 
 def job_to_open(view: View) -> Job | str:
@@ -280,11 +286,9 @@ def measure_after(
 ) -> None:
     """Measure what came after."""
     now = snapshot.monotonic_seconds
-    for job in snapshot.jobs:
-        if job.key == mark.job and job.gpu_uuids:
-            # It may have been given others than the run before.
-            mark.gpus = job.gpu_uuids
     jobs = [job for job in snapshot.jobs if job.key == mark.job]
+    # It may have been given others than the run before.
+    mark.gpus = next((job.gpu_uuids for job in jobs if job.gpu_uuids), mark.gpus)
     if not mark.next_run:
         jobs = _jobs(view, mark.gpus, snapshot)
     since = 0.0 if mark.after_from is None else now - mark.after_from
@@ -292,11 +296,15 @@ def measure_after(
     seconds = min(since, _WINDOW_SECONDS)
     side = _side(view, jobs, mark.gpus, mark.job, findings, now, seconds)
     mark.after = side if since >= _SETTLE_SECONDS else None
-    if mark.after_from is None:
-        readings = [gpu.reading.busy_percent for gpu in snapshot.gpus if gpu.uuid in mark.gpus]
-        at_work = any(value is not None and value >= _AT_WORK_PERCENT for value in readings)
-        if at_work or (not mark.gpus and side.reported):
-            mark.after_from = now
+    if mark.after_from is None and (
+        _at_work(snapshot, mark.gpus) or (not mark.gpus and side.reported)
+    ):
+        mark.after_from = now
+
+
+def _at_work(snapshot: Snapshot, gpus: Sequence[GpuKey]) -> bool:
+    readings = [gpu.reading.busy_percent for gpu in snapshot.gpus if gpu.uuid in gpus]
+    return any(value is not None and value >= _AT_WORK_PERCENT for value in readings)
 
 
 def mean_busy_percent(

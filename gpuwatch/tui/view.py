@@ -161,8 +161,6 @@ class ReplayState:
     """Time at which what is on the screen was recorded."""
     playing: bool = False
     speed: float = 1.0
-    skipping: bool = False
-    """Snapshots are left out to keep the speed."""
     undiagnosed: bool = False
     """The diagnosis is left out to keep the speed."""
     seeking: bool = False
@@ -249,8 +247,6 @@ class View:
     """Price for what is lost, in money; ``None``: none was given."""
     sort: str = "gpu"
     reverse: bool = False
-    hidden: frozenset[str] = frozenset()
-    """Titles of the columns of the process table that the person has taken out."""
     filter_text: str = ""
     prompt: Prompt | None = None
     """A line is being typed: keys are text."""

@@ -94,6 +94,26 @@ def test_gpus_are_chosen_by_one_option(command: str, gpuwatch: Gpuwatch) -> None
     assert len(found["gpus"]) == 1
 
 
+@pytest.mark.parametrize("command", ["diagnose", "report"])
+def test_gpus_and_users_of_a_recording_are_chosen_by_the_same_options(
+    command: str, gpuwatch: Gpuwatch, tmp_path: Path
+) -> None:
+    """``-g`` and ``-u`` leave out the others where FILE is read, too."""
+    path = tmp_path / "run.jsonl"
+    stream = gpuwatch("stream", "--demo", "starved:3", "--count", "3", "-i", "0.1").out
+    path.write_text(stream)
+    found = gpuwatch(command, str(path), "-g", "1", "--json", code=None).json
+    assert [one["index"] for one in found["gpus"]] == [1]
+    of_grace = gpuwatch(command, str(path), "-u", "grace", "--json", code=None).out
+    assert '"ada"' not in of_grace
+
+
+def test_the_jobs_of_one_user_are_diagnosed(gpuwatch: Gpuwatch) -> None:
+    """``-u`` leaves out those of others where a machine is watched."""
+    found = gpuwatch("diagnose", "--demo", "starved:3", "-u", "grace", "--json", code=None).json
+    assert len({tuple(one["job"]) for one in found["findings"] if one["job"]}) == 1
+
+
 def test_a_stream_has_the_processes_of_one_user(gpuwatch: Gpuwatch) -> None:
     """As status has."""
     said = gpuwatch("stream", "--demo", "starved:3", "--count", "1", "-u", "grace").out
@@ -312,13 +332,12 @@ def test_unknown_theme_lists_the_known() -> None:
         (("status", "--demo", "a\x1b[2Jb"), "no scenario 'a\ufffd"),
         (("--demo", "starvd"), "did you mean starved"),
         (("status", "--json", "--csv"), "one of --json and --csv"),
-        (("status", "--gpus", "2"), "-g 0,2 shows only these GPUs"),
-        (("--gpus", "0,2"), "-g 0,2 shows only these GPUs"),
+        (("--gpus", "0,2"), "--gpu"),
         (("diagnose", "--gpus", "2"), "--demo starved:8"),
-        (("exporter", "--gpus", "2"), "--demo starved:8"),
-        (("stream", "--only", "0"), "--only is now --gpu"),
-        (("watch", "--for", "5m"), "--held 5m"),
-        (("export", "x", "--csv", "-"), "gpuwatch report FILE --csv OUT"),
+        (("exporter", "--pid", "2"), "serve their PIDs with --pids"),
+        (("compare", "--pid", "2", "a", "b"), "gpuwatch report BEFORE --pid PID --json"),
+        (("report", "-g", "0", "1"), "--gpu is for the report of a recording"),
+        (("replay", "-g", "0,x", "a"), "'0,x' names no GPUs"),
         (("dignose",), "did you mean diagnose?"),
         (("foo",), "gpuwatch --help lists the commands"),
         (("status", "--demo", "-g", "0,x"), "'0,x' names no GPUs"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,12 +18,15 @@ from urllib.request import urlopen
 import pytest
 
 from gpuwatch.commands.exporter import PORT
+from gpuwatch.core.model import RdmaPort, XidError
 from gpuwatch.diagnosis.catalogue import RULES
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.jobs.identity.surroundings import POD_LOGS
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import ROOT, environment_in
 from tests.support.children import wait_until
 from tests.support.fake_nvml import GpuProcess, create_or_skip
+from tests.support.recordings import simulated
 from tests.support.servers import free_port, installed, program
 
 FILES = ROOT / "gpuwatch/outputs/exporter/files"
@@ -153,6 +157,22 @@ def test_the_scrape_configurations_of_the_docs_are_taken_by_prometheus(tmp_path:
     assert all([*collector[kind]] == names for kind, names in pipeline.items())
 
 
+def test_the_configurations_for_a_fleet_are_taken_by_prometheus(tmp_path: Path) -> None:
+    """Nodes that Slurm lists, pods, and what goes on to another engine."""
+    yaml = pytest.importorskip("yaml")
+    text = (ROOT / "docs/fleet.md").read_text()
+    given = [yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    assert {name for one in given for name in one} >= {"scrape_configs", "remote_write"}
+    for number, one in enumerate(given):
+        rules = [str(FILES / "alerts.yml")] if "rule_files" in one else []
+        file = tmp_path / f"{number}.yml"
+        written = json.dumps({**one, "rule_files": rules})
+        # Debian's Prometheus does not know Kubernetes.
+        discovery = '"kubernetes_sd_configs": [{"role": "pod"}]'
+        file.write_text(written.replace(discovery, '"static_configs": []'))
+        promtool("check", "config", str(file))
+
+
 class Servers(ExitStack):
     """Real servers in ``folder`` until the end, and two machines to scrape: one is starved, the
     other has lost a GPU."""
@@ -177,20 +197,77 @@ class Servers(ExitStack):
         return address
 
 
-def answers_the_dashboard(server: str) -> bool:
-    """Every query, but those of faults that the two machines do not have."""
+def queries(*, recorded: bool = True, node: str = ".*") -> list[str]:
+    """All queries of the dashboard, for all machines that can be selected; those of recording rules
+    only if they are ``recorded``."""
     text = (FILES / "dashboard.json").read_text()
     for name in ("$__rate_interval", "$__range", "$instance", "$gpu"):
-        text = text.replace(name, "1m" if name.startswith("$__") else ".*")
+        text = text.replace(name, {"$__rate_interval": "1m", "$__range": "1h"}.get(name, ".*"))
+    text = text.replace("$node", node)
     board = json.loads(text)
     assert board["schemaVersion"] >= 39
-    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    quiet = re.compile('gpu_xid|gpu_throttle_seconds|severity="info"')
-    asked = [one for one in queries if not quiet.search(one)]
-    urls = [f"http://{server}/api/v1/query?query={quote(one)}" for one in asked]
+    panels = [one for panel in board["panels"] for one in (panel, *panel.get("panels", ()))]
+    asked = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    return [one for one in asked if recorded or "gpuwatch:" not in one]
+
+
+def answers_the_dashboard(server: str, *, recorded: bool = True) -> bool:
+    """Every query is understood, and has an answer where the two machines have what it is about:
+    no Xid error, nothing that is throttled, and no batch job."""
+    quiet = re.compile('gpu_xid|gpu_throttle_seconds|severity="info"|slurm_job_id')
     with suppress(URLError):
-        return all(json.loads(got(url))["data"]["result"] for url in urls)
+        found = {
+            one: json.loads(got(f"http://{server}/api/v1/query?query={quote(one)}"))
+            for one in queries(recorded=recorded)
+        }
+        assert all(one["status"] == "success" for one in found.values())
+        return all(one["data"]["result"] for asked, one in found.items() if not quiet.search(asked))
     return False
+
+
+def test_every_metric_that_is_asked_for_is_served() -> None:
+    """By the dashboard, the alerts, and the rules that record; those name what is recorded."""
+    pytest.importorskip("prometheus_client")
+    from gpuwatch.outputs.exporter.metrics import Metrics
+
+    engine, exporter = Engine(), Metrics(lambda: (0.5, False))
+    port = RdmaPort(device="mlx5_0", port=1, state="active", link_downed_count=0)
+    for one in simulated("starved", 60.0, gpus=1):
+        card = replace(one.gpus[0], allocated_to=("17",), xid_errors=(XidError(31, 4, 1.7e9),))
+        shown = replace(one, gpus=(card,), host=replace(one.host, rdma_ports=(port,)))
+        engine.push(shown)
+        exporter.push(shown, engine.diagnosis, engine.ledger)
+    served = set(re.findall(r"(?m)^(\w+)[{ ]", exporter.page("a")[0].decode()))
+    rules = (FILES / "alerts.yml").read_text()
+    recorded = set(re.findall(r"- record: (\S+)", rules))
+    for text in (rules, (FILES / "dashboard.json").read_text()):
+        assert set(re.findall(r"\b(?:gpuwatch|process)_\w+", text)) <= served
+        assert set(re.findall(r"\bgpuwatch:[\w:]+", text)) <= recorded
+
+
+def test_no_query_of_the_fleet_is_a_line_for_each_gpu() -> None:
+    """Beyond what is selected: of all machines only sums, and the first 20, are drawn."""
+    board = json.loads((FILES / "dashboard.json").read_text())
+    fleet = [one for panel in board["panels"] for one in panel.get("targets", ())]
+    assert len(fleet) > 20
+    few = re.compile(r"topk\(20|(sort_desc\()?(sum|count)( by \((cause|rule, severity)\) )?\(")
+    for target in fleet:
+        asked = target["expr"]
+        assert few.search(asked), asked
+        assert "$node" not in asked
+    (row,) = [panel for panel in board["panels"] if panel["type"] == "row"]
+    assert row["collapsed"]
+    for panel in row["panels"]:
+        assert all("$node" in target["expr"] for target in panel["targets"]), panel["title"]
+    (node,) = [one for one in board["templating"]["list"] if one["name"] == "node"]
+    assert not node["multi"]
+
+
+def quick_rules(folder: Path) -> str:
+    """The rules that are shipped, all evaluated every second."""
+    text = re.sub(r"(?m)^ *interval: .*\n", "", (FILES / "alerts.yml").read_text())
+    (folder / "rules.yml").write_text(text)
+    return str(folder / "rules.yml")
 
 
 def test_a_real_prometheus_alerts_and_answers_the_dashboard(tmp_path: Path) -> None:
@@ -217,7 +294,7 @@ def test_a_real_prometheus_alerts_and_answers_the_dashboard(tmp_path: Path) -> N
         manager = servers.started("prometheus-alertmanager", routes, options + alone)
         config = servers.scraping | {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": [str(FILES / "alerts.yml")],
+            "rule_files": [quick_rules(tmp_path)],
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager]}]}]},
         }
         server = servers.started("prometheus", config, options + "--storage.tsdb.path=data")
@@ -228,8 +305,8 @@ def test_a_real_prometheus_alerts_and_answers_the_dashboard(tmp_path: Path) -> N
 
 
 def test_a_real_victoria_metrics_answers_the_dashboard(tmp_path: Path) -> None:
-    """It scrapes by the same configuration."""
+    """It scrapes by the same configuration; rules are evaluated by vmalert, a program apart."""
     options = "-promscrape.config={config} -httpListenAddr={address} -search.latencyOffset=1ms"
     with Servers(tmp_path) as servers:
         server = servers.started("victoria-metrics", servers.scraping, options)
-        wait_until(lambda: answers_the_dashboard(server), 240)
+        wait_until(lambda: answers_the_dashboard(server, recorded=False), 240)

@@ -1,4 +1,4 @@
-"""``gpuwatch replay`` in a real terminal, and what it refuses."""
+"""``gpuwatch replay`` in a real terminal, parts of a recording, and what it refuses."""
 
 import os
 import sys
@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import click
 import pytest
 
+from gpuwatch.commands import replay as command
+from gpuwatch.sources.logs.source import LogOptions
 from gpuwatch.sources.logs.text import zstd
 from tests.commands.running import program
+from tests.support.children import wait_until
 from tests.support.long_recording import Piece
 from tests.tui.replay.recordings import recorded
 from tests.tui.terminal.pseudo_terminal import PseudoTerminal, clean_environment, terminal
@@ -68,6 +72,25 @@ def test_recording_is_played_in_a_terminal(night: Path) -> None:
         screen.until_it_says("20:01:00")
         screen.type("q")
         assert screen.end() == 0
+
+
+def test_some_gpus_and_one_job_of_a_recording_are_played(night: Path) -> None:
+    """``-g`` leaves out the others, in the bar and among the findings, too; ``--pid`` opens the
+    page of a job, and there must be one."""
+    tape, first = command._tape(str(night), None, LogOptions())
+    part = command._PartOfTape(tape, ("1",), first)
+    shown = next(part.snapshots(float("-inf")))
+    assert [gpu.identity.index for gpu in shown.gpus] == [1]
+    only = {shown.gpus[0].uuid}
+    wait_until(lambda: part.progress >= 1.0)
+    assert all(set(one.gpus) <= only for one in part.buckets)
+    assert any(one.gpus for one in part.buckets)
+    assert all(only & set(one.gpus) for one in part.findings if one.gpus)
+    job = first.jobs[0]
+    assert command._job_in([first], job.members[-1].pid, "it") == job.key
+    with pytest.raises(click.UsageError, match="no job with a process 9"):
+        command._job_in([first], 9, "it")
+    tape.close()
 
 
 def test_standard_input_is_played_with_keys_from_the_terminal(stream: Path) -> None:

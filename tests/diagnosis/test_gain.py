@@ -339,7 +339,7 @@ def test_the_verdict_names_the_change_and_its_limit() -> None:
     promise = "num_workers 2 -> 8: about 1.8 times faster, limited by 8 cores"
     assert found.headline == f"GPU 0 waits; {promise}"
     no_knob = replace(found, advice=(Advice("Save in a thread.", gain=gain),))
-    assert no_knob.promise == "a fix would make it about 1.8 times faster, limited by 8 cores"
+    assert no_knob.promise == "a fix would make the job about 1.8 times faster, limited by 8 cores"
     assert replace(found, gain=None).headline == "GPU 0 waits."
 
 

@@ -160,8 +160,13 @@ def check_of(name: str) -> Check:
         if not isinstance(verdict, Firing):
             return verdict
         held = RuleState(rule, firing=verdict)
-        known = {name: getattr(held, name) for name in ("severity", "advice", "explains")}
-        return replace(verdict, evidence=[one for one in verdict.evidence if one], **known)
+        return replace(
+            verdict,
+            evidence=[one for one in verdict.evidence if one and one.value is not None],
+            advice=rule.cure if verdict.advice is None else verdict.advice,
+            severity=held.severity,
+            explains=held.explains,
+        )
 
     return check
 

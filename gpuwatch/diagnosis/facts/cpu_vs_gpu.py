@@ -132,27 +132,34 @@ class JobSamples:
         high = max([shape.high_percent for _, shape in shapes])
         if high - low < 2.0 * SWING_PERCENT:
             return _without_swing([reading for *_, reading in rows], low, high)
-        integrals = []
-        for gpu, _ in shapes[:COMPARED_GPUS_MAX]:
-            samples = gpu.samples()
-            integrals.append(Integral(samples, usual_step(samples)))
+        samples = [gpu.samples() for gpu, _ in shapes[:COMPARED_GPUS_MAX]]
+        integrals = [Integral(one, usual_step(one)) for one in samples]
         coarse = max([shape.sample_seconds for _, shape in shapes]) > FINE_SECONDS
         unseen = coarse and _too_fast([shape for _, shape in shapes])
         by_rows = _RowsOnGpu(rows, _busy_over(rows, integrals), unseen=unseen, exact=not coarse)
-        mains = [] if coarse else self.main.spans(since)
-        others = [] if coarse else self.workers.spans(since)
-        fine = _busy_over(mains, integrals)
-        alike = [span[:2] for span in others] == [span[:2] for span in mains]
-        main = compare(mains, fine) if mains else by_rows.phase(0)
-        workers = by_rows.phase(1)
-        if others:
-            workers = compare(others, fine if alike else _busy_over(others, integrals))
+        mains, others = (None, None) if coarse else self._fine(since, integrals)
+        main, workers = mains or by_rows.phase(0), others or by_rows.phase(1)
         rest = [by_rows.when_idle(number, least) for number, least in enumerate(_LEAST_ROWS, 2)]
         return {
             "main_thread_phase": main.correlation,
             "workers_when_busy_percent": workers.when_busy_percent,
             **_when_idle([main.when_idle_percent, workers.when_idle_percent, *rest]),
         }
+
+    def _fine(
+        self, since: float, integrals: Sequence[Integral]
+    ) -> tuple[Phase | None, Phase | None]:
+        """Hold the CPU samples of the main threads and of the workers against the GPUs; ``None``
+        where they are too few."""
+        mains, others = self.main.spans(since), self.workers.spans(since)
+        busy = _busy_over(mains, integrals)
+        # Both are usually read at the same moments, and each look at the GPUs costs.
+        alike = [span[:2] for span in others] == [span[:2] for span in mains]
+        others_busy = busy if alike else _busy_over(others, integrals)
+        return (
+            compare(mains, busy) if mains else None,
+            compare(others, others_busy) if others else None,
+        )
 
 
 class _RowsOnGpu:

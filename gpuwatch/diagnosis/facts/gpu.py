@@ -94,27 +94,11 @@ class GpuTrack:
         self._began = min(at, self._began)
         self.watched_seconds += seconds
         low, high, newest = self._take_samples(reading, at, seconds, offset)
-        tensor, sm = reading.tensor_active_percent, reading.sm_active_percent
         self.load.add_power(reading.power_watts, seconds)
         if not is_read(reading) or (newest is not None and newest >= SILENT_PERCENT):
             self.ran_at = at
-        resident, quiet = low >= RESIDENT_PERCENT, high <= IDLE_PERCENT
-        # A display alone keeps a GPU some percent busy in its lowest states, with its link at rest.
-        rested = (reading.performance_state or 0) >= RESTED_STATE
-        worked_out = {
-            "power_busy_watts": reading.power_watts if resident else None,
-            "sm_clock_busy_mhz": reading.sm_clock_mhz if resident else None,
-            "pcie_rx_idle_bytes_per_second": reading.pcie_rx_bytes_per_second if quiet else None,
-            "busy": newest,
-            "activity": sm if tensor is None else tensor,
-            "temperature_celsius": reading.temperature_celsius,
-            # A link powers down some time after the last kernel, not between two.
-            "pcie_generation": None if quiet or rested else reading.pcie_generation,
-            "pcie_width": None if quiet or rested else reading.pcie_width,
-            "ecc_corrected_count": reading.ecc_corrected_count,
-            "ecc_uncorrected_count": reading.ecc_uncorrected_count,
-        }
-        self.table.observe(at, seconds, reading, worked_out)
+        worked_out = _worked_out(reading, low, high)
+        self.table.observe(at, seconds, reading, {**worked_out, "busy": newest})
         self.memory.add_row(at, seconds, (reading.memory_used_bytes,))
         self._take_reasons(reading, at, seconds)
         self._last = reading
@@ -368,6 +352,27 @@ _memory = attrgetter("gpu_memory_bytes")
 _SHARES = (
     "own_busy_percent", "own_memory_bytes", "foreign_busy_percent", "foreign_memory_bytes",
 )  # fmt: skip
+
+
+def _worked_out(reading: GpuReading, low: float, high: float) -> dict[str, float | None]:
+    """Return what counts only while a kernel was resident, or while none was, by the lowest and
+    highest of the newest samples."""
+    tensor, sm = reading.tensor_active_percent, reading.sm_active_percent
+    resident, quiet = low >= RESIDENT_PERCENT, high <= IDLE_PERCENT
+    # A display alone keeps a GPU some percent busy in its lowest states, with its link at rest; and
+    # a link powers down some time after the last kernel, not between two.
+    linked = not quiet and (reading.performance_state or 0) < RESTED_STATE
+    return {
+        "power_busy_watts": reading.power_watts if resident else None,
+        "sm_clock_busy_mhz": reading.sm_clock_mhz if resident else None,
+        "pcie_rx_idle_bytes_per_second": reading.pcie_rx_bytes_per_second if quiet else None,
+        "activity": sm if tensor is None else tensor,
+        "temperature_celsius": reading.temperature_celsius,
+        "pcie_generation": reading.pcie_generation if linked else None,
+        "pcie_width": reading.pcie_width if linked else None,
+        "ecc_corrected_count": reading.ecc_corrected_count,
+        "ecc_uncorrected_count": reading.ecc_uncorrected_count,
+    }
 
 
 def is_read(reading: GpuReading) -> bool:

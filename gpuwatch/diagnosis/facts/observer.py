@@ -6,11 +6,11 @@ processes there are.
 """
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from gpuwatch.core.bounds import highest
+from gpuwatch.core.bounds import highest, lowest
 from gpuwatch.core.model import Gpu, GpuKey, Host, Job, Process, ProcessKey, Snapshot
 from gpuwatch.core.store import Table, spoken_for
 from gpuwatch.diagnosis.facts.gpu import GpuTrack, JobOnGpu
@@ -213,10 +213,9 @@ class Groups:
         if settled and at < self._looked_at + SETTLED_SECONDS and not gone:
             return
         self._looked_at, self._held = at, held
-        by_model = sorted([gpu for gpu in gpus if gpu.identity.mig_instance is None], key=_model)
-        wanted = tuple(
-            [group for _, alike in groupby(by_model, _model) for group in self._of([*alike], at)]
-        )
+        whole = sorted([gpu for gpu in gpus if gpu.identity.mig_instance is None], key=_model)
+        by_model = [self._of([*of_model], at) for _, of_model in groupby(whole, _model)]
+        wanted = tuple([group for groups in by_model for group in groups])
         if gone or not self.found or wanted == self._wanted:
             self.found = wanted
         self._wanted = wanted
@@ -225,32 +224,36 @@ class Groups:
         """Return the groups among ``gpus``, which are of one model."""
         before = {uuid: group for group in self.found for uuid in group}
         # Once they are a group, the end of the job that they run is no other job.
-        gpus = [
-            gpu
-            for gpu in gpus
-            if gpu.memory_used_bytes is None
-            or gpu.memory_used_bytes >= HELD_BYTES
-            or gpu.identity.uuid in before
-        ]
+        gpus = [gpu for gpu in gpus if _may_run_a_job(gpu) or gpu.identity.uuid in before]
         uuids, since = _keys(gpus), at - MOVES_SECONDS
         less = STAYS if uuids in self.found else 0.0
         busy, power = agreement([gpu.load for gpu in gpus], since)
-        for value in (busy, power):
-            turns = 0.0 if value is None else value * (1 - len(gpus))
-            if max(value or 0.0, turns) >= TOGETHER - less:
-                return [uuids]
-        alone = busy is not None and max(busy, power or 0.0) < UNRELATED - less
+        moves = highest([busy, power]) or 0.0
+        turns = -(lowest([busy, power]) or 0.0) * (len(gpus) - 1)
+        if max(moves, turns) >= TOGETHER - less:
+            return [uuids]
+        alone = busy is not None and moves < UNRELATED - less
         if alone and not all(gpu.load.spins(since)[1] for gpu in gpus):
             return []
-        groups: list[list[GpuTrack]] = []
-        for gpu in sorted(gpus, key=_held):
-            least = groups[-1][0] if groups else gpu
-            were = 2.0 if gpu.identity.uuid in before.get(least.identity.uuid, ()) else 1.0
-            slack = were * max(ALIKE_BYTES, ALIKE_SHARE * _held(gpu))
-            if not groups or _held(gpu) - _held(least) > slack:
-                groups.append([])
-            groups[-1].append(gpu)
-        return [_keys(group) for group in groups if len(group) > 1]
+        return [_keys(group) for group in _alike(gpus, before) if len(group) > 1]
+
+
+def _alike(gpus: Sequence[GpuTrack], before: Mapping[GpuKey, _Group]) -> list[list[GpuTrack]]:
+    """Return GPUs by how much memory is in use; those that were one group ``before`` may differ
+    more."""
+    groups: list[list[GpuTrack]] = []
+    for gpu in sorted(gpus, key=_held):
+        least = groups[-1][0] if groups else gpu
+        were = 2.0 if gpu.identity.uuid in before.get(least.identity.uuid, ()) else 1.0
+        slack = were * max(ALIKE_BYTES, ALIKE_SHARE * _held(gpu))
+        if not groups or _held(gpu) - _held(least) > slack:
+            groups.append([])
+        groups[-1].append(gpu)
+    return groups
+
+
+def _may_run_a_job(gpu: GpuTrack) -> bool:
+    return gpu.memory_used_bytes is None or gpu.memory_used_bytes >= HELD_BYTES
 
 
 def _held(gpu: GpuTrack) -> float:
@@ -662,52 +665,61 @@ class Observer:
         now: float,
     ) -> Window:
         gpus = [use.track for use in uses]
-        seconds, since, compared = WINDOW_SECONDS, now - WINDOW_SECONDS, now - MOVES_SECONDS
-        # Without a GPU, by what it reports itself.
-        fed = recovered([gpu.recovery for gpu in gpus] or (job.recoveries if job else []))
-        starting = ended = False
-        if job is not None:
-            ended = job.ended
-            starting = not ended and is_starting(job, uses, now)
-            if job.steady_at is not None:
-                since = max(since, min(job.steady_at, now))
-            if fed is not None and not ended:
-                job.fed_since = fed
-            fed = job.fed_since
-        if fed is not None and since < fed < now:
-            since, seconds = fed, now - fed
-        watched = self._host.table.seconds_since(since)
-        steady, facts = watched, tuple([use.facts(since) for use in uses])
-        about = None
-        if job is not None:
-            host = self._as_of_job(host, job, uses, now)
-            compared, watched = since, job.watched(since)
-            steady = 0.0 if starting else job.steady_seconds(now)
-            about = job.facts(since, list(zip(gpus, [one.busy for one in facts], strict=True)))
+        starting = job is not None and not job.ended and is_starting(job, uses, now)
+        since, seconds = _begin_of_window(gpus, job, now)
+        facts = tuple([use.facts(since) for use in uses])
         pauses = Pauses(snapshot, gpus, job, self._host)
-        loads = [gpu.load for gpu in gpus]
-        busy, power = agreement(loads, compared)
-        against = Exchange()
-        if job is not None and len(loads) > 1:
-            longer = max(job.steady_at or -math.inf, now - MOVES_SECONDS)
-            against = exchange(loads, self._host.sent(longer), longer)
-        return Window(
+        made = Window(
             taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
             seconds=seconds,
-            watched_seconds=watched,
+            watched_seconds=self._host.table.seconds_since(since),
             interval_seconds=snapshot.interval_seconds,
             gpus=facts,
-            job=about,
             host=host,
             starting=starting,
             pauses=pauses.over(),
-            gathered_seconds=0.0 if job else max([gpu.watched_seconds for gpu in gpus]),
-            ongoing=() if ended else pauses.ongoing(),
-            steady_seconds=steady,
+            ongoing=() if job is not None and job.ended else pauses.ongoing(),
+        )
+        loads = [gpu.load for gpu in gpus]
+        if job is None:
+            busy, power = agreement(loads, now - MOVES_SECONDS)
+            return replace(
+                made,
+                gathered_seconds=max([gpu.watched_seconds for gpu in gpus]),
+                steady_seconds=made.watched_seconds,
+                busy_together=busy,
+                power_together=power,
+            )
+        busy, power = agreement(loads, since)
+        longer = max(job.steady_at or -math.inf, now - MOVES_SECONDS)
+        several = len(loads) > 1
+        return replace(
+            made,
+            watched_seconds=job.watched(since),
+            job=job.facts(since, list(zip(gpus, [one.busy for one in facts], strict=True))),
+            host=self._as_of_job(host, job, uses, now),
+            steady_seconds=0.0 if starting else job.steady_seconds(now),
             busy_together=busy,
             power_together=power,
-            exchange=against,
+            exchange=exchange(loads, self._host.sent(longer), longer) if several else Exchange(),
         )
+
+
+def _begin_of_window(
+    gpus: Sequence[GpuTrack], job: JobTrack | None, now: float
+) -> tuple[float, float]:
+    """Return from when on, and for how long, a window counts: not before the job's steady work, nor
+    before it was fed again."""
+    since = now - WINDOW_SECONDS
+    # Without a GPU, by what it reports itself.
+    fed = recovered([gpu.recovery for gpu in gpus] or (job.recoveries if job else []))
+    if job is not None:
+        if job.steady_at is not None:
+            since = max(since, min(job.steady_at, now))
+        if fed is not None and not job.ended:
+            job.fed_since = fed
+        fed = job.fed_since
+    return (fed, now - fed) if fed is not None and since < fed < now else (since, WINDOW_SECONDS)
 
 
 class _ProcessesOnGpus:

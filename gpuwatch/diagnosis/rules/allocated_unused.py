@@ -32,9 +32,9 @@ Sources
 """
 
 from gpuwatch.core import units
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import UNUSED_PERCENT, required_load
-from gpuwatch.diagnosis.rules.shared.words import GIB, required, rounded
+from gpuwatch.diagnosis.rules.shared.words import GIB, clear_if, required
 from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 RULE = Rule(title="allocated, unused", of_rest=True, has_look_alikes=False)
@@ -44,32 +44,28 @@ DRIVERS_BYTES = 1 * GIB
 
 
 def check(window: Window) -> Verdict:
-    if window.job is not None:
-        return Clear("a job uses it")
+    clear_if(window.job is not None, "a job uses it")
     gpu = required_load(window)[0]
-    if not gpu.allocated_to:
-        return Clear("no scheduler is known to have given it to a job")
-    if (gpu.allocated_seconds or 0.0) < NEW_SECONDS:
-        return Clear("it was allocated only now", at_once=True)
+    clear_if(not gpu.allocated_to, "no scheduler is known to have given it to a job")
+    is_new = (gpu.allocated_seconds or 0.0) < NEW_SECONDS
+    clear_if(is_new, "it has only just been allocated", at_once=True)
     others = required(gpu.others, "the processes on the GPU")
-    memory = required(gpu.memory_used_bytes, "memory used")
-    if others or (gpu.busy_percent or 0.0) >= UNUSED_PERCENT or memory >= DRIVERS_BYTES:
-        return Clear("it is used")
-    jobs = units.listed([f"job {job}" for job in gpu.allocated_to])
+    memory, busy = required(gpu.memory_used_bytes, "memory used"), gpu.busy_percent or 0.0
+    clear_if(bool(others) or busy >= UNUSED_PERCENT or memory >= DRIVERS_BYTES, "it is used")
+    jobs = units.listed([f"job {job}" for job in gpu.allocated_to or ()])
+    ask = Advice(
+        f"Check {jobs}: if the program uses fewer GPUs than it was given, ask for fewer "
+        "(--gpus, --gres), or start one process per GPU.",
+        why="nobody else gets the GPU until the job ends",
+    )
     return Firing(
-        summary=f"{GPUS} {IS} allocated to {jobs}, and no process uses {either('it', 'them')}",
+        summary=f"{GPUS} {IS} allocated to {jobs}, but no process uses {either('it', 'them')}",
         evidence=[
-            Evidence("busy", rounded(gpu.busy_percent), "%", UNUSED_PERCENT),
+            Evidence("busy", busy, "%", UNUSED_PERCENT),
             Evidence("memory in use", memory, "bytes", float(DRIVERS_BYTES)),
             Evidence("processes on it", 0.0, "processes"),
         ],
-        advice=(
-            Advice(
-                f"Check {jobs}: if the program uses fewer GPUs than it was given, ask for fewer "
-                "(--gpus, --gres), or start one process per GPU.",
-                why="nobody else gets the GPU until the job ends",
-            ),
-        ),
+        advice=(ask,),
         gpus=(gpu.uuid,),
         lost_share=1.0,
         hold_seconds=HOLD_SECONDS,

@@ -1,12 +1,12 @@
 """A GPU is "100% busy" and does little.
 
 What it checks
-    Whether a GPU that is busy all the time has a low SM activity (Hopper and later) or draws little
-    of its power limit, or far less than the same job drew before.
+    Whether a GPU that is busy all the time has low SM activity (Hopper and later), or draws little
+    power for its limit, or far less than the same job drew before.
 
 Why it matters
     "Utilisation" counts the time in which a kernel was resident, even one block on one of 132
-    multiprocessors: kernels too small to fill the card, or a collective that spins or hangs.
+    multiprocessors: the kernels may be too small to fill the card, or one spins in a collective.
 
 Evidence needed
     The busy share, and SM activity or power with its limit. With power alone the threshold is lower
@@ -18,23 +18,23 @@ When it is wrong
 
 What to do
     Profile one step. Many small kernels: a larger batch, torch.compile, CUDA graphs, fused
-    optimizers. A wait: look at the other ranks (gpuwatch diagnose --stacks): one may be elsewhere.
+    optimizers. A wait: look at the other ranks (gpuwatch diagnose --stacks): one may be late.
 
 Thresholds
     busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that logs or
-    saves now and then some points less. All GPUs of the job, since otherwise the busy ones wait
-    for the idle ones.
+    saves now and then some points less. On all GPUs of the job: otherwise the busy ones wait for
+    the idle ones.
 
-    SM activity below 50% while busy: DCGM calls that likely ineffective. Power must be below 60% of
-    its limit too: few active multiprocessors do not draw more; from 50% on the activity must be
-    lower in proportion, down to none at 60%. The lost share is counted from 80%,
-    which DCGM calls necessary for effective use (without SM activity, from 60% of the power limit).
+    SM activity below 50% while busy, which DCGM calls likely ineffective, and power below 60% of
+    its limit: few active multiprocessors do not draw more. From 50% on the activity must be lower
+    in proportion. The lost share is counted from 80%, which DCGM calls necessary for effective use
+    (without SM activity, from 60% of the power limit).
 
-    Where SM activity does not exist: power below 35% of the limit, since work bound by memory
-    bandwidth can stay near 40%; below 40% where the memory controller works 10% of the time or
-    less, which rules that out. From 40% of the time on power is no evidence. Below 28% of the limit
-    nothing works hard, whatever the activities say: a waiting warp counts as active. DRAM
-    activity of 50% or more is work bound by bandwidth (DCGM: some 80% is the most that is reached).
+    Without SM activity: power below 35% of the limit, since work bound by memory bandwidth can stay
+    near 40%; below 40% where the memory controller works 10% of the time or less; with a controller
+    that works 40% of the time power is no evidence. Below 28% nothing works hard, whatever the
+    activities say: a waiting warp counts as active. DRAM activity of 50% or more is work bound by
+    bandwidth (DCGM: some 80% is the most that is reached).
 
     power 1.6 times as high at this job's plateau (95th percentile since watched), and 1.3 times as
     high for a quarter of the time: it waits. For 45 s: most evaluations are over by then; for 90 s
@@ -43,8 +43,7 @@ Thresholds
 
 Sources
     NVML: utilization.gpu is the "percent of time over the past sample period during which one or
-    more kernels was executing"; DCGM's guidance on SM activity (0.8 or more for effective use,
-    below 0.5 likely ineffective) and on memory bandwidth (a peak of about 0.8).
+    more kernels was executing". DCGM's guidance on SM activity and on memory bandwidth.
 """
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
@@ -55,11 +54,11 @@ from gpuwatch.diagnosis.rule import (
     Evidence,
     Firing,
     Rule,
-    Unknown,
     Verdict,
     Window,
 )
 from gpuwatch.diagnosis.rules.shared import cards, words
+from gpuwatch.diagnosis.rules.shared.words import clear_if, highest, unknown_if
 from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 RULE = Rule(
@@ -78,57 +77,52 @@ NETWORK_SECONDS = 90.0
 explain it, needs minutes of the traffic to be sure."""
 
 _WAITS = Advice(
-    "See where it stands with gpuwatch diagnose --stacks: one of its ranks may be late, or hang.",
-    why="a kernel that spins, for another rank perhaps, looks busy and draws little power",
+    "See where it is with gpuwatch diagnose --stacks: one of its ranks may be late, or hang.",
+    why="a kernel that spins, perhaps waiting for another rank, looks busy and draws little power",
 )
 _SMALL = Advice(
-    "Profile one step: a larger batch, a compiled model or CUDA graphs where kernels are small; "
-    "where one rank is late, look at that rank.",
+    "Profile one step. Small kernels: a larger batch, a compiled model or CUDA graphs. A late "
+    "rank: look at what that one does.",
     why="a resident kernel counts as busy, however little of the GPU it uses",
 )
 
 
 def check(window: Window) -> Verdict:
     gpus = cards.required_load(window)
-    if window.starting:
-        return Clear("the job is starting")
+    clear_if(window.starting, "the job is starting")
     busy = [gpu for gpu in gpus if (gpu.busy_percent or 0.0) >= cards.PINNED_PERCENT]
-    if not busy or (window.job is not None and len(busy) < len(gpus)):
-        # Those that are busy wait for those that idle, which other rules look at.
-        return Clear("not all of its GPUs are busy all the time")
-    gpus = [gpu for gpu in busy if not cards.encodes(gpu)]
-    if not gpus:
-        return Clear("its video encoder is what works")
-    idling = [
-        gpu
-        for gpu in gpus
-        if (cards.does_little(gpu) or cards.waits_now(gpu)) and not cards.is_bandwidth_bound(gpu)
-    ]
-    if idling:
-        return _firing(window, idling)
-    if any(cards.does_little(gpu) is None for gpu in gpus):
-        return Unknown(("SM activity", "power and its limit"))
-    return Clear("it works while it is busy")
+    # Those that are busy wait for those that idle, which other rules look at.
+    waits = window.job is not None and len(busy) < len(gpus)
+    clear_if(not busy or waits, "not all of its GPUs are busy all the time")
+    computing = [gpu for gpu in busy if not cards.encodes(gpu)]
+    clear_if(not computing, cards.ENCODES)
+    found = [gpu for gpu in computing if _works_little(gpu)]
+    if found:
+        return _firing(window, found)
+    unread = None in map(cards.does_little, computing)
+    unknown_if(unread, "SM activity", "power and its limit")
+    return Clear("it does real work while it is busy")
+
+
+def _works_little(gpu: GpuFacts) -> bool:
+    little = cards.does_little(gpu) or cards.waits_now(gpu)
+    return little and not cards.is_bandwidth_bound(gpu)
 
 
 def _firing(window: Window, gpus: list[GpuFacts]) -> Firing:
     waits = [cards.waits_now(gpu) for gpu in gpus]
-    limits = any(gpu.power_limit_watts is None for gpu in gpus)
+    clear = max([cards.little_work_clearness(gpu) for gpu in gpus])
+    unlimited = any(gpu.power_limit_watts is None for gpu in gpus)
+    hold = OTHER_WORK_SECONDS if any(waits) else 0.0
     return Firing(
         summary=_summary(gpus, all(waits)),
         evidence=[item for gpu in gpus for item in _evidence(gpu)],
         advice=(_WAITS if all(waits) else _SMALL,),
-        strength=0.8
-        if all(waits)
-        else 0.4 + 0.4 * max(cards.little_work_clearness(gpu) for gpu in gpus),
-        missing=cards.missing_effort(gpus) + (("the power limit",) if limits else ()),
+        strength=0.8 if all(waits) else 0.4 + 0.4 * clear,
+        missing=cards.missing_effort(gpus) + (("the power limit",) if unlimited else ()),
         gpus=words.keys(gpus),
-        lost_share=words.highest([cards.wasted_share(gpu) for gpu in gpus]),
-        hold_seconds=NETWORK_SECONDS
-        if _exchanges(window)
-        else OTHER_WORK_SECONDS
-        if any(waits)
-        else 0.0,
+        lost_share=highest(map(cards.wasted_share, gpus)),
+        hold_seconds=NETWORK_SECONDS if _exchanges(window) else hold,
     )
 
 
@@ -142,29 +136,28 @@ def _exchanges(window: Window) -> bool:
 
 
 def _summary(gpus: list[GpuFacts], waiting: bool) -> str:
-    busy = words.highest([gpu.busy_percent for gpu in gpus])
-    power = words.highest([cards.power_when_busy(gpu) for gpu in gpus])
-    start = f"{GPUS} {IS} {number(busy or 0.0)}% busy"
+    busy = highest([gpu.busy_percent for gpu in gpus]) or 0.0
+    power, sm = highest(map(cards.power_when_busy, gpus)), highest(map(cards.sm_when_busy, gpus))
     if waiting:
-        plateau = words.highest([gpu.power_plateau_watts for gpu in gpus]) or 0.0
+        plateau = highest([gpu.power_plateau_watts for gpu in gpus]) or 0.0
         return (
-            f"{start} at {number(power or 0.0)} W, after {number(plateau)} W "
-            f"before: {either('it is', 'they are')} waiting, not working"
+            f"{GPUS} {IS} {number(busy)}% busy but {either('draws', 'draw')} {number(power or 0.0)}"
+            f" W, down from {number(plateau)} W: {either('it is', 'they are')} waiting, not working"
         )
-    sm = words.highest([cards.sm_when_busy(gpu) for gpu in gpus])
     at = "" if power is None else f" at {number(power)} W"
     if sm is not None:
         at += f" with {number(sm)}% of {either('its', 'their')} multiprocessors active"
-    return f"{start}{at}: little work gets done"
+    return f"{GPUS} {IS} {number(busy)}% busy{at}: little work gets done"
 
 
 def _evidence(gpu: GpuFacts) -> list[Evidence]:
-    name, power, dram = words.named([gpu]), cards.power_when_busy(gpu), gpu.dram_active_percent
+    name, power, waits = words.named([gpu]), cards.power_when_busy(gpu), cards.waits_now(gpu)
     best = None if power is None else cards.FORMER_PLATEAU * power
     return [
         *cards.effort_evidence(gpu),
         Evidence(f"{name} power of this job at its best", gpu.power_plateau_watts, "W", best,
-                 supports=cards.waits_now(gpu)),
-        Evidence(f"{name} DRAM activity", dram, "%", cards.BANDWIDTH_PERCENT,
-                 "below this it is not bound by memory bandwidth", supports=dram is not None),
+                 "it has worked harder" if waits else "it has not worked harder before",
+                 supports=waits),
+        Evidence(f"{name} DRAM activity", gpu.dram_active_percent, "%", cards.BANDWIDTH_PERCENT,
+                 "below this it is not bound by memory bandwidth"),
     ]  # fmt: skip

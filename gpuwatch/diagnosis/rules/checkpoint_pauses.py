@@ -31,28 +31,10 @@ Sources
 """
 
 from gpuwatch.diagnosis.finding import SAVE_BYTES, Pause
-from gpuwatch.diagnosis.rule import (
-    PAUSES,
-    Advice,
-    Clear,
-    Evidence,
-    Firing,
-    Rule,
-    Unknown,
-    Verdict,
-    Window,
-)
-from gpuwatch.diagnosis.rules.shared import pauses
+from gpuwatch.diagnosis.rule import PAUSES, Advice, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import pauses, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
-from gpuwatch.diagnosis.rules.shared.words import (
-    amount,
-    in_percent,
-    lasting,
-    percent_of,
-    ramp,
-    strength,
-)
-from gpuwatch.diagnosis.sentence import number
+from gpuwatch.diagnosis.rules.shared.words import clear_if, unknown_if
 
 RULE = Rule(
     title="checkpoint pauses",
@@ -79,41 +61,39 @@ RULE = Rule(
 
 
 def check(window: Window) -> Verdict:
-    if not window.pauses:
-        return Unknown(NO_JOB) if window.job is None else Clear("no pause was seen")
+    unknown_if(not window.pauses and window.job is None, *NO_JOB)
+    clear_if(not window.pauses, "no pause was seen")
     saves = [pause for pause in window.pauses if pause.is_save]
-    if not saves:
-        if all(pause.wrote_bytes is None for pause in window.pauses):
-            return Unknown(("what was written during the pauses",))
-        return Clear("little was written or sent during the pauses")
+    unread = all(pause.wrote_bytes is None for pause in window.pauses)
+    unknown_if(not saves and unread, "what was written during the pauses")
+    clear_if(not saves, "little was written or sent during the pauses")
     return _firing(window, saves)
 
 
 def _firing(window: Window, saves: list[Pause]) -> Firing:
     lost, every = pauses.lost_share(window, saves), pauses.rhythm(saves)
-    wrote, longest = (
-        max(pause.saved_bytes for pause in saves),
-        max(pause.seconds for pause in saves),
-    )
-    away, done = _went_away(saves), "sent" if _went_away(saves) else "written"
+    saved = max([pause.saved_bytes for pause in saves])
     reported = any(pause.phase == "checkpoint" for pause in saves)
-    large, ran = wrote >= SAVE_BYTES, "no kernel ran" if window.gpus else "no step was made"
+    away, large = _went_away(saves), saved >= SAVE_BYTES
+    how = "sent over the network" if away else "written"
+    what = "" if saved <= 0.0 and reported else f", while {words.amount(saved)} was {how}"
     evidence = [
         pauses.reported_evidence(saves, "checkpoint"),
-        Evidence("pauses with uploads" if away else "pauses with writes", float(len(saves)),
-                 says=f"in the last {lasting(pauses.watched_seconds(window))}"),
-        Evidence("longest pause", round(longest, 1), "s", says=f"{ran} meanwhile"),
-        Evidence(f"{done} in a pause", round(wrote), "bytes", SAVE_BYTES,
+        pauses.count_evidence(window, saves, "pauses with uploads" if away else
+                              "pauses with writes"),
+        pauses.longest_evidence(saves, "no kernel ran meanwhile" if window.gpus else
+                                "no step was made meanwhile"),
+        Evidence("sent in a pause" if away else "written in a pause", saved, "bytes", SAVE_BYTES,
                  f"{'' if large else 'less than '}a checkpoint's size", supports=large),
-        Evidence("time lost", percent_of(lost), "%", says="of the time watched"),
+        pauses.lost_evidence(lost),
     ]  # fmt: skip
     return Firing(
-        summary=f"{pauses.who_paused(window)} paused {_how_often(saves)}, for up to "
-        f"{lasting(longest)}{_what_was_saved(saves)}: checkpoints ({in_percent(lost)} of the time)",
+        summary=f"{pauses.summary(window, saves)}{what}: checkpoints "
+        f"({words.in_percent(lost)} of the time)",
         evidence=evidence,
-        strength=strength(
-            1.0 if reported else ramp(wrote, 16e6, 500e6),
-            1.0 if every is not None or reported else ramp(len(saves), 0.0, 3.0),
+        strength=words.strength(
+            1.0 if reported else words.ramp(saved, 16e6, 500e6),
+            1.0 if every is not None or reported else words.ramp(len(saves), 0.0, 3.0),
         ),
         lost_share=lost,
         pauses=tuple(saves),
@@ -123,20 +103,4 @@ def _firing(window: Window, saves: list[Pause]) -> Firing:
 def _went_away(saves: list[Pause]) -> bool:
     """Check whether more was sent over the network than written, in all of them."""
     more_sent = all(one.saved_bytes > (one.wrote_bytes or 0.0) for one in saves)
-    return more_sent and max(pause.saved_bytes for pause in saves) > 0.0
-
-
-def _how_often(saves: list[Pause]) -> str:
-    every = pauses.rhythm(saves)
-    if every is not None:
-        return f"every {lasting(every)}"
-    return "once" if len(saves) == 1 else f"{number(len(saves))} times"
-
-
-def _what_was_saved(saves: list[Pause]) -> str:
-    """A clause on the bytes of a save; empty where the job's own report is all that is known."""
-    wrote = max(pause.saved_bytes for pause in saves)
-    if wrote <= 0.0 and any(pause.phase == "checkpoint" for pause in saves):
-        return ""
-    how = "sent over the network" if _went_away(saves) else "written"
-    return f", while {amount(wrote)} was {how}"
+    return more_sent and max([pause.saved_bytes for pause in saves]) > 0.0

@@ -1,68 +1,62 @@
 """The ranks of a job wait for one of them, or for each other, inside a collective.
 
 What it checks
-    Whether most GPUs of one job are busy all the time at less power than this job draws when it
-    works, while another idles part of that time. That one is named, with what its process is doing:
-    look at it, not at those that wait. Or whether all of them, again and again, are busy at less
-    than half the power they draw at work and do equal work, or idle in turns while their power
-    rises and falls together: then another rank is late at every step, or the network is slow. Or
-    whether they are busy all the time and do less the more the machine sends over its network:
-    then that exchange is what they wait for.
+    Whether most GPUs of a job are busy all the time at less power than this job draws at work while
+    another idles part of that time. That one is late: it is named, with what its process does. Or
+    whether all of them, again and again, are busy at less than half their working power and do
+    equal work, or idle in turns while their power rises and falls together: a different rank is
+    late at each step, or the network is slow. Or whether all are busy all the time and do less the
+    more the machine sends over its network: they wait for that exchange.
 
     Where no process is known, GPUs of one model whose memory in use is alike, or whose load rises
     and falls together, are taken for one job.
 
 Why it matters
-    Kernels of NCCL spin while they wait, so the waiting GPUs show 99% and look perfect. The time is
+    NCCL's kernels spin while they wait, so the waiting GPUs show 99% and look perfect. The time is
     lost on all of them at once.
 
 Evidence needed
-    The busy share of two GPUs of one job, and power to see that the busy ones do no work. The late
-    rank's CPU, disk and write readings, or its own report (gpuwatch.torch); a main thread at a full
-    core is no sign of work: it spins for its GPU, too. NCCL 2.28.7 or later is asked who launched
-    the fewest collectives, also on other machines (RAS; not with NCCL_RAS_ENABLE=0). For the
-    network what the machine sends, and the activity (GPM, Hopper and later) or the memory
-    controller of the GPUs: power is a mean of a second, and kernels that wait draw up to half of
-    what work draws.
+    The busy share and the power of two GPUs of one job. For the late rank its CPU, disk and write
+    readings, or its own report (gpuwatch.torch); a main thread at a full core is no sign of work:
+    it also spins for its GPU. NCCL 2.28.7 or later is asked who launched the fewest collectives,
+    also on other machines (RAS; not with NCCL_RAS_ENABLE=0). For the network what the machine
+    sends, and the activity (GPM, Hopper and later) or the memory controller of the GPUs: power is a
+    mean over a second, and kernels that wait draw up to half of what work draws.
 
 When it is wrong
-    Where the GPUs of one job do different things by design (one evaluates, replicas of a server):
-    then the busy ones do more work, and the rule does not fire. A rank elsewhere shows only by
-    NCCL's count. Without processes, separate jobs of small kernels beside one that has finished
-    look the same, unless their load moves together: then both readings are named.
+    Where the GPUs of one job do different things by design (one evaluates, replicas of a server),
+    the busy ones do more work, and the rule does not fire. A rank elsewhere shows only by NCCL's
+    count. Without processes, separate jobs of small kernels beside one that has finished look the
+    same unless their load moves together: then both readings are named.
 
 What to do
-    Depends on what the late rank is doing: asynchronous, sharded or rarer checkpoints; more workers
-    or cheaper samples on that rank; evaluation and logging off rank 0, or spread over all ranks.
-    Where another one is late each time: batches that cost the same. Where the network is slow: a
-    faster one, fewer or smaller exchanges.
+    That depends on what the late rank does: asynchronous, sharded or rarer checkpoints; more
+    workers or cheaper samples on that rank; evaluation and logging off rank 0, or spread over all
+    ranks. Where a different one is late each time: batches that cost the same. Where the network is
+    slow: a faster one, fewer or smaller exchanges.
 
 Thresholds
-    waiting GPUs busy 85% of the time: see busy_without_work. The late one 8 points less: ranks in
-    step differ by one to three points, and a rank that saves for four seconds of a minute by seven.
-    No more late ranks than waiting ones. 15 points where nothing shows what that rank is doing. The
-    waiting ones may have done real work in at most 60% of that gap: data-parallel ranks all do the
-    same work. Without processes 25 points, or waits of seconds: where all wait for data, one or the
-    other is a little later.
+    waiting GPUs busy 85% of the time: see busy_without_work. The late one 8 points less (ranks in
+    step differ by one to three; one that saves for four seconds of a minute by seven), 15 where
+    nothing shows what it does, 25 (or waits of seconds) where no process is known. No more late
+    ranks than waiting ones, which may have done real work in at most 60% of that gap.
 
-    busy at less than half the power at work: collectives that wait draw 0.2 to 0.45 of it. Of ranks
-    that wait for each other, 5% of the time on each of them and 10% on average, in 3 stretches,
-    with mean powers no more than 15% apart (85% of the highest); or a correlation of 0.3 of their
-    power, and as much of the opposite of their utilisation.
+    busy at less than half the working power: collectives that wait draw 0.2 to 0.45 of it. Of ranks
+    that wait for each other, 5% of the time on each and 10% on average, in 3 stretches, with mean
+    powers within 15% (85% of the highest); or a correlation of 0.3 of their power, and as much of
+    the opposite of their utilisation.
 
-    For the network 10 MB/s sent (logs and monitors send less), a correlation of -0.2 of their power
-    with it over three minutes (chance stays within 0.15), and 15% of the time lost: an exchange
-    that the work hides costs nothing, and one that shows a little is common. That share is how far
-    their activity is below what it would be with nothing sent, or how far the memory controller is
-    below its level at work, where some samples show it below 15% of that.
+    network: 10 MB/s sent (logs and monitors send less), a correlation of -0.2 of their power with
+    it over three minutes (chance stays within 0.15), and 15% of the time lost, since an exchange
+    that shows a little is common: how far their activity is below that with nothing sent, or the
+    memory controller below its level at work, where some samples show it below 15% of that.
 
-    What the late rank does: writes of 5 MB/s and three times the others' (logs and event files stay
-    below 1 MB/s); waiting for data 10% of the time; disk wait of 20%, workers at 75% of a core or
-    the main thread at 85%, each 15 points above the others'; run-queue wait of 10%. A problem that
-    half of the others have too does not make a rank late, nor does a CPU quota that throttles the
-    job in 20% of its periods. By NCCL's count: on average one collective behind the rank that is
-    ahead, and three times as far as any other. All are this project's choice, tried on the labelled
-    cases in tests/evaluation.
+    What the late rank does: writes of 5 MB/s and three times the others'; waiting for data 10% of
+    the time; disk wait of 20%, workers at 75% of a core or the main thread at 85%, each 15 points
+    above the others'; run-queue wait of 10%. A problem that half of the others have too does not
+    make a rank late, nor does a CPU quota that throttles the job in 20% of its periods. By NCCL's
+    count: one collective behind on average, and three times as far as any other. All are this
+    project's choice, tried on the labelled cases in tests/evaluation.
 
 Sources
     NVML's definition of utilisation (a resident kernel counts). NCCL's documentation: all ranks
@@ -71,24 +65,14 @@ Sources
 
 from dataclasses import dataclass
 
-from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import (
-    WAITING,
-    Advice,
-    Clear,
-    Evidence,
-    Firing,
-    Rule,
-    Unknown,
-    Verdict,
-    Window,
-)
+from gpuwatch.diagnosis.rule import WAITING, Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loading, pauses, ranks, words
+from gpuwatch.diagnosis.rules.shared.words import clear_if, unknown_if
 from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
-    title="waits for another rank",
+    title="slow collectives",
     means=WAITING,
     gives_back="some",
     explains=cards.WAITING | {"memory_not_pinned", "sync_every_step", "too_many_workers"},
@@ -120,19 +104,19 @@ SENT_AGAINST_POWER = -0.2
 LEAST_EXCHANGE_SHARE = 0.15  # of the time
 
 _FASTER = Advice(
-    "Have NCCL use the fastest network there is: NCCL_DEBUG=INFO says which it uses, "
-    "NCCL_SOCKET_IFNAME and NCCL_IB_HCA choose.",
+    "Have NCCL use the fastest network there is: NCCL_DEBUG=INFO shows which one it uses, "
+    "NCCL_SOCKET_IFNAME and NCCL_IB_HCA select another.",
     setting="NCCL_SOCKET_IFNAME",
     why="over Ethernet an exchange of gradients takes many times as long as over InfiniBand",
 )
 _LESS = Advice(
-    "Exchange less: several batches to a step (no_sync() of DistributedDataParallel), gradients "
-    "compressed to 16 bits (bf16_compress_hook), a larger batch on each GPU.",
-    why="each step sends all gradients once, however much it computed",
+    "Exchange less: accumulate gradients over several batches (DistributedDataParallel.no_sync()), "
+    "compress them to 16 bits (bf16_compress_hook), or use a larger batch on each GPU.",
+    why="each step sends all gradients once, however much it has computed",
 )
 _EVEN = Advice(
     "Give all ranks the same work in each step (bucket samples by length, shuffle shards), and "
-    "profile a few steps of two of them to see whether they are late in turns or the network is.",
+    "profile a few steps on two of them to see whether ranks or the network are late.",
     why="each step lasts as long as its slowest rank takes",
 )
 
@@ -159,14 +143,11 @@ def check(window: Window) -> Verdict:
     if split is None:
         return _each_other(window, gpus)
     works_too = _works_meanwhile(split)
-    if works_too:
-        return Clear("the busy GPUs do more work than the other and do not wait for it")
-    if window.job is None and not _is_plain(window, split):
-        return Unknown(loading.NO_JOB)
+    clear_if(bool(works_too), "the busy GPUs do more work than the other and do not wait for it")
+    unknown_if(window.job is None and not _is_plain(window, split), *loading.NO_JOB)
     late = min(split.late, key=lambda gpu: _busy([gpu]))
     shared = ranks.shared_trouble(window, late)
-    if shared is not None:
-        return Clear(f"the late rank has the same problem as the others: {shared}")
+    clear_if(shared is not None, f"the late rank has the same problem as the others: {shared}")
     doing = ranks.work_of_late_rank(window, late)
     if not doing.known and 100.0 * split.gap < UNSEEN_GAP_PERCENT:
         return _each_other(window, gpus)
@@ -182,11 +163,10 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
     if not (_spin_often(gpus) or in_turns) or not _do_equal_work(gpus):
         rests = min([gpu.memory_rests_share or 0.0 for gpu in gpus])
         unread = window.host.network_transmit_bytes_per_second is None
-        if window.job is not None and unread and rests >= LEAST_EXCHANGE_SHARE:
-            return Unknown(("what the machine sends over its network",))
+        may_be_network = window.job is not None and unread and rests >= LEAST_EXCHANGE_SHARE
+        unknown_if(may_be_network, "what the machine sends over its network")
         return Clear("its GPUs are equally busy, or not busy all the time")
-    if not in_turns and not ranks.are_one_job(window, gpus):
-        return Unknown(loading.NO_JOB)
+    unknown_if(not in_turns and not ranks.are_one_job(window, gpus), *loading.NO_JOB)
     return _firing_each_other(window, gpus, in_turns=in_turns)
 
 
@@ -222,9 +202,8 @@ def _do_equal_work(gpus: list[GpuFacts]) -> bool:
 
 def _least_power_evidence(gpus: list[GpuFacts]) -> Evidence:
     power = [gpu.power_mean_watts or 0.0 for gpu in gpus]
-    least, limit = round(min(power), 1), round(SAME_WORK * max(power), 1)
-    says = "on average all do the same work"
-    return Evidence("least power of them", least, "W", limit, says)
+    says = "on average all of them do the same work"
+    return Evidence("lowest mean power", min(power), "W", SAME_WORK * max(power), says)
 
 
 def _firing_each_other(window: Window, gpus: list[GpuFacts], *, in_turns: bool) -> Firing:
@@ -233,20 +212,20 @@ def _firing_each_other(window: Window, gpus: list[GpuFacts], *, in_turns: bool) 
     last = ranks.last_to_launch(window)
     elsewhere = None if job is None else job.job.behind_elsewhere
     known = elsewhere if last is None else cards.name_of(last)
-    late = f"another rank is late at every step{network}"
+    late = f"a different rank is late at each step{network}"
     if known is not None:
         late = f"{known} launches its collectives last"
     return Firing(
-        summary=f"{words.named(gpus)} wait for each other {words.in_percent(spun + idle)} of the "
-        f"time, in collectives: {late}{ranks.looks(window)}",
+        summary=f"{words.named(gpus)} wait for each other in collectives "
+        f"{words.in_percent(spun + idle)} of the time: {late}{ranks.looks(window)}",
         evidence=[
-            Evidence("busy at less than half the power of work", words.percent_of(spun), "%",
+            Evidence("busy at less than half the working power", 100.0 * spun, "%",
                      100.0 * ALL_SPIN_SHARE, "of the time, on all of them alike"),
-            Evidence("power, held against each other", round(window.power_together or 0.0, 2),
+            Evidence("power of the GPUs against each other", window.power_together or 0.0,
                      "correlation", IN_TURNS, "they work at the same moments, and idle in turns",
                      supports=in_turns),
-            Evidence("idle", words.percent_of(idle), "%", 100.0 * EACH_SPINS_SHARE,
-                     "the late one has nothing to run: no batch yet, or Python",
+            Evidence("idle", 100.0 * idle, "%", 100.0 * EACH_SPINS_SHARE,
+                     "the late one has nothing to run: no batch yet, or Python is slow",
                      supports=not network),
             _least_power_evidence(gpus),
             *ranks.launched(window, last), ranks.likeness(window, gpus),
@@ -263,25 +242,20 @@ def _firing_each_other(window: Window, gpus: list[GpuFacts], *, in_turns: bool) 
 def _network(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     """Return the firing where all of them wait for the network; ``None``: nothing shows that."""
     sent = window.host.network_transmit_bytes_per_second or 0.0
-    phase = window.exchange.power_phase
-    if window.job is None or sent < LEAST_SENT_BYTES_PER_SECOND or _stays_here(window.job.job):
-        return None
-    if phase is None or phase > SENT_AGAINST_POWER or _busy(gpus) < cards.PINNED_PERCENT:
-        return None
-    share, rests = window.exchange.wait_share, [gpu.memory_rests_share for gpu in gpus]
-    how = "so much less they do than without an exchange"
-    if share is None and None not in rests:
-        share, how = words.mean(rests), "a kernel is resident, and their memory rests"
-    if share is None or share < LEAST_EXCHANGE_SHARE or not _do_equal_work(gpus):
+    phase, (share, how) = window.exchange.power_phase, _waits_for_network(window, gpus)
+    sends = sent >= LEAST_SENT_BYTES_PER_SECOND and not _stays_here(window)
+    works_less = phase is not None and phase <= SENT_AGAINST_POWER
+    busy = _busy(gpus) >= cards.PINNED_PERCENT and _do_equal_work(gpus)
+    if phase is None or not (sends and works_less and busy) or share < LEAST_EXCHANGE_SHARE:
         return None
     return Firing(
         summary=f"{words.named(gpus)} wait for the network about {words.in_percent(share)} of the "
-        f"time, in collectives: {words.amount(sent)}/s leave the machine meanwhile",
+        f"time, in collectives, while the machine sends {words.amount(sent)}/s",
         evidence=[
-            Evidence("waits", words.percent_of(share), "%", 100.0 * LEAST_EXCHANGE_SHARE, how),
-            Evidence("power, held against what is sent", round(phase, 2), "correlation",
+            Evidence("waits", 100.0 * share, "%", 100.0 * LEAST_EXCHANGE_SHARE, how),
+            Evidence("power against what is sent", phase, "correlation",
                      SENT_AGAINST_POWER, "the more is sent, the less they do"),
-            Evidence("sent over the network", round(sent), "bytes/s", LEAST_SENT_BYTES_PER_SECOND),
+            Evidence("sent over the network", sent, "bytes/s", LEAST_SENT_BYTES_PER_SECOND),
             _least_power_evidence(gpus),
         ],
         advice=(_FASTER, _LESS),
@@ -293,9 +267,21 @@ def _network(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     )  # fmt: skip
 
 
-def _stays_here(job: Job) -> bool:
-    """Check whether all its ranks are on this machine."""
-    return job.world_size is not None and job.world_size <= len(job.ranks)
+def _waits_for_network(window: Window, gpus: list[GpuFacts]) -> tuple[float, str]:
+    """Return the share of the time (0 to 1) that they wait for an exchange, and how that shows."""
+    share, rests = window.exchange.wait_share, [gpu.memory_rests_share for gpu in gpus]
+    if share is not None:
+        return share, "of the work that they would do without the exchange"
+    rested = None if None in rests else words.mean(rests)
+    return rested or 0.0, "of the time a kernel is resident while the memory rests"
+
+
+def _stays_here(window: Window) -> bool:
+    """Check whether all ranks of the job are on this machine, or there is no job."""
+    if window.job is None:
+        return True
+    size = window.job.job.world_size
+    return size is not None and size <= len(window.job.job.ranks)
 
 
 def _is_plain(window: Window, split: _Split) -> bool:
@@ -342,44 +328,50 @@ def _works_meanwhile(split: _Split) -> bool | None:
 def _firing(
     window: Window, split: _Split, late: GpuFacts, doing: ranks.LateRankWork, *, blind: bool
 ) -> Firing:
-    clear = words.ramp(100.0 * split.gap, GAP_PERCENT, CLEAR_GAP_PERCENT)
-    strength = 0.6 + 0.25 * clear + (0.15 if doing.known else 0.0) - (0.2 if blind else 0.0)
-    others = [gpu for gpu in [*split.late, *split.waiting] if gpu is not late]
-    sure, name, several = ranks.is_sure(window), words.named(split.waiting), split.waiting
-    busy, power = _busy(several), words.mean([gpu.power_mean_watts for gpu in several])
-    plateau = words.highest([gpu.power_plateau_watts for gpu in [late, *others]])
-    low, lost = "below what this job draws when it works", split.gap
-    summary = (
-        f"{name} {words.verb(several, 'waits', 'wait')} for {cards.who(window, late)} "
-        f"{words.in_percent(split.gap)} of the time, in collectives: "
-        f"{doing.says}{ranks.looks(window)}"
-    )
-    if not sure:
-        low = "little for this card"
-        lost = words.mean([cards.wasted_share(gpu) for gpu in several]) or split.gap
-        plateau = cards.little_power_share(late) * (late.power_limit_watts or 0.0)
+    waiting, sure = split.waiting, ranks.is_sure(window)
+    others = [gpu for gpu in [*split.late, *waiting] if gpu is not late]
+    name, busy = words.named(waiting), _busy(waiting)
+    power = words.mean([gpu.power_mean_watts for gpu in waiting])
+    gap, verb, lost = words.in_percent(split.gap), words.verb, split.gap
+    if sure:
         summary = (
-            f"{name} {words.verb(several, 'is', 'are')} {number(busy)}% busy and "
-            f"{words.verb(several, 'does', 'do')} little, and {words.named([late])} idles "
-            f"{words.in_percent(split.gap)} of the time: ranks of one job that wait for it in a "
-            "collective, or separate jobs"
+            f"{name} {verb(waiting, 'waits', 'wait')} {gap} of the time in collectives for "
+            f"{cards.who(window, late)}: {doing.says}{ranks.looks(window)}"
         )
+        low = "below what this job draws when it works"
+        least = words.highest([gpu.power_plateau_watts for gpu in [late, *others]])
+    else:
+        summary = (
+            f"{name} {verb(waiting, 'is', 'are')} {number(busy)}% busy but "
+            f"{verb(waiting, 'does', 'do')} little while {words.named([late])} idles {gap} of the "
+            "time: ranks of one job waiting for it in a collective, or separate jobs"
+        )
+        low, lost = "little for this card", words.mean(map(cards.wasted_share, waiting)) or lost
+        least = cards.little_power_share(late) * (late.power_limit_watts or 0.0)
     return Firing(
         summary=summary,
         evidence=(
-            Evidence(f"{name} busy", round(busy, 1), "%", cards.PINNED_PERCENT,
+            Evidence(f"{name} busy", busy, "%", cards.PINNED_PERCENT,
                      "all the time, by the driver's count"),
-            Evidence(f"{words.named([late])} busy", round(_busy([late]), 1), "%",
-                     round(busy - GAP_PERCENT, 1), "idle part of that time"),
-            Evidence(f"{name} power", words.rounded(power), "W", plateau,
-                     low, supports=power is not None and plateau is not None and power < plateau),
+            Evidence(f"{words.named([late])} busy", _busy([late]), "%", busy - GAP_PERCENT,
+                     "idle for part of that time"),
+            Evidence(f"{name} power", power, "W", least, low, supports=_is_below(power, least)),
             *doing.evidence, *ranks.launched(window, cards.rank_of(window, late)),
             ranks.likeness(window, [late, *others]),
         ),
         advice=doing.advice,
-        strength=max(0.3, strength) if sure else 0.5,
+        strength=_strength(split, doing, blind=blind) if sure else 0.5,
         missing=(*doing.missing, *(("power",) if blind else ())),
         gpus=words.keys([late, *others]),
         lost_share=lost,
         hold_seconds=0.0 if sure and doing.known else HEDGED_SECONDS,
     )  # fmt: skip
+
+
+def _strength(split: _Split, doing: ranks.LateRankWork, *, blind: bool) -> float:
+    clear = words.ramp(100.0 * split.gap, GAP_PERCENT, CLEAR_GAP_PERCENT)
+    return max(0.3, 0.6 + 0.25 * clear + 0.15 * doing.known - 0.2 * blind)
+
+
+def _is_below(power: float | None, least: float | None) -> bool:
+    return least is not None and words.is_below(power, least)

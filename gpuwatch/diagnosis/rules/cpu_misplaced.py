@@ -29,57 +29,60 @@ Sources
     NVIDIA, nvidia-smi topo -m (CPU and NUMA affinity of each GPU).
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from typing import NamedTuple
+
+from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import IDLE_SHARE, job_of
 from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses
-from gpuwatch.diagnosis.rules.shared.words import keys
+from gpuwatch.diagnosis.rules.shared.words import clear_if, keys
 from gpuwatch.diagnosis.sentence import GPUS, IS
 
 RULE = Rule(title="cores far from GPU", has_look_alikes=False)
 FAR_STRENGTH = 0.6
 """Where the cores are is certain; that it costs time is not measured."""
+NAMED_MOST = 4
+"""GPUs with a line of evidence each."""
+
+
+class _Place(NamedTuple):
+    """A GPU's NUMA node, and those of the cores that its rank may use."""
+
+    gpu: GpuFacts
+    node: int
+    cores: tuple[int, ...]
+
+    @property
+    def of_cores(self) -> str:
+        return ", ".join(map(str, self.cores))
 
 
 def check(window: Window) -> Verdict:
     job = job_of(window)
-    cores = {
-        uuid: rank.numa_nodes
-        for rank in job.job.ranks
-        if rank.numa_nodes is not None
-        for uuid in rank.gpu_uuids
-    }
-    known = [
-        (gpu, gpu.identity.numa_node, cores[gpu.uuid])
-        for gpu in window.gpus
-        if gpu.identity.numa_node is not None and gpu.uuid in cores
-    ]
-    if not known:
-        missing = [] if cores else ["the NUMA nodes of the job's cores"]
-        if all(gpu.identity.numa_node is None for gpu in window.gpus):
-            missing.append("the GPUs' NUMA nodes")
-        return Unknown(tuple(missing) or ("which rank drives which GPU",))
-    far = [(gpu, node, nodes) for gpu, node, nodes in known if node not in nodes]
-    if not far:
-        return Clear("each rank may use cores of its GPU's NUMA node")
-    gpus, node, there = [gpu for gpu, _, _ in far], far[0][1], _listed(far[0][2])
-    idles = any(gpu.busy and idle_outside_pauses(window, gpu) >= IDLE_SHARE for gpu in gpus)
-    one = len({(node, nodes) for _, node, nodes in far}) == 1
-    where = f" (on NUMA node {node}; the cores are on {there})" if one else ""
-    to = node if one else "N"
+    places = _places(window, job)
+    if not places:
+        return Unknown(_missing(window, job))
+    far = [one for one in places if one.node not in one.cores]
+    clear_if(not far, "each rank may use cores of its GPU's NUMA node")
+    first, alike = far[0], len({(one.node, one.cores) for one in far}) == 1
+    where = f" (node {first.of_cores} instead of {first.node})" if alike else ""
+    to = first.node if alike else "N"
     bind = Advice(
         f"Bind each rank to its GPU's node: numactl --cpunodebind={to} --membind={to}.",
         setting="numactl",
-        present=there if one else None,
-        wanted=str(node) if one else None,
+        present=first.of_cores if alike else None,
+        wanted=str(to) if alike else None,
         why="what it sends to its GPU now crosses the link between the sockets",
     )
     evidence = [
-        Evidence(f"NUMA node of the cores for GPU {gpu.identity.index}", _listed(nodes), None,
-                 float(node), f"the GPU is attached to node {node}")
-        for gpu, node, nodes in far[:4]
+        Evidence(f"NUMA node of the cores for GPU {one.gpu.identity.index}", one.of_cores,
+                 says=f"the GPU is attached to node {one.node}")
+        for one in far[:NAMED_MOST]
     ]  # fmt: skip
+    gpus = [one.gpu for one in far]
+    idles = any(gpu.busy and idle_outside_pauses(window, gpu) >= IDLE_SHARE for gpu in gpus)
     return Firing(
-        summary=f"{GPUS} {IS} driven from cores on another NUMA node{where}",
+        summary=f"{GPUS} {IS} driven from cores of another NUMA node{where}",
         evidence=evidence,
         advice=(bind,),
         severity=None if idles else "info",
@@ -88,5 +91,20 @@ def check(window: Window) -> Verdict:
     )
 
 
-def _listed(nodes: tuple[int, ...]) -> str:
-    return ", ".join(map(str, nodes))
+def _places(window: Window, job: JobFacts) -> list[_Place]:
+    """Return the GPUs of which both nodes are known."""
+    cores = {uuid: rank.numa_nodes for rank in job.job.ranks for uuid in rank.gpu_uuids}
+    known = [(gpu, gpu.identity.numa_node, cores.get(gpu.uuid)) for gpu in window.gpus]
+    return [
+        _Place(gpu, node, nodes)
+        for gpu, node, nodes in known
+        if node is not None and nodes is not None
+    ]
+
+
+def _missing(window: Window, job: JobFacts) -> tuple[str, ...]:
+    known = any(rank.numa_nodes is not None and rank.gpu_uuids for rank in job.job.ranks)
+    missing = [] if known else ["the NUMA nodes of the job's cores"]
+    if all(gpu.identity.numa_node is None for gpu in window.gpus):
+        missing.append("the GPUs' NUMA nodes")
+    return tuple(missing) or ("which rank drives which GPU",)

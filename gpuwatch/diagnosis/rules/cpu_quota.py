@@ -54,16 +54,15 @@ QUOTA_SHARE = 0.9  # of the cores
 
 def check(window: Window) -> Verdict:
     found = loading.underfed(window, loading.waits_for_cores, _slow_steps, by_report=True)
-    job, cores = found.job, _cores_without(window, found.job)
-    quota, throttled = job.job.quota_cores, job.cpu_throttled_percent
+    job, cores, quota = found.job, _cores_without(window, found.job), found.job.job.quota_cores
     if quota is None:
         words.required(job.job.usable_cores, "the job's CPU quota")
         return Clear("the job has no CPU quota")
-    if cores is not None and quota > QUOTA_SHARE * cores:
-        return Clear("the CPU quota is as large as the cores the job may use")
-    throttled = words.required(throttled, "how often the quota throttled the job")
-    if throttled < loaders.THROTTLED_PERCENT:
-        return Clear(f"the quota throttled the job in only {throttled:.0f}% of its periods")
+    large = cores is not None and quota > QUOTA_SHARE * cores
+    words.clear_if(large, "the CPU quota is as large as the cores the job may use")
+    throttled = words.required(job.cpu_throttled_percent, "how often the quota throttled the job")
+    seldom = f"the quota throttled the job in {words.only(throttled)} of its periods"
+    words.clear_if(throttled < loaders.THROTTLED_PERCENT, seldom)
     return _firing(window, found, quota, cores, throttled)
 
 
@@ -83,19 +82,17 @@ def _firing(
     window: Window, found: loading.Underfed, quota: float, cores: int | None, throttled: float
 ) -> Firing:
     used, held_to = found.job.cpu_cores, words.cores_of(quota)
-    visible = "" if cores is None else f" of {words.counted(cores, 'visible core')}"
+    visible = "" if cores is None else f" ({number(cores)} are visible)"
     near = 0.0 if used is None else words.ramp(used / max(0.1, quota), 0.5, 0.9)
     clearness = [words.ramp(throttled, loaders.THROTTLED_PERCENT / 2, 40.0), 0.5 + 0.5 * near]
     full = used is not None and used >= 0.7 * quota
     evidence: list[Evidence | None] = [
-        Evidence("CPU quota", round(quota, 2), "cores", None if cores is None else float(cores),
-                 "the limit of the job's cgroup"
-                 + ("" if cores is None else f", of {words.cores_of(cores)} that it sees")),
-        Evidence("throttled periods", round(throttled, 1), "%", loaders.THROTTLED_PERCENT,
+        Evidence("CPU quota", quota, "cores", None if cores is None else float(cores),
+                 "the limit of the job's cgroup, of the cores that it sees"),
+        Evidence("throttled periods", throttled, "%", loaders.THROTTLED_PERCENT,
                  "the kernel stopped the job for the rest of the period"),
-        words.measured("CPU used", used, "cores", round(quota, 2),
-                       "it uses its whole quota" if full else
-                       "on average it stays well below its quota", supports=full, digits=2),
+        Evidence("CPU used", used, "cores", quota, "it uses its whole quota" if full else
+                 "on average it stays well below its quota", supports=full),
     ]  # fmt: skip
     if not found.gpus and found.idle_share < loading.STARVED_SHARE:
         # A loop on the CPU that has its data in time: what is lost is in the steps, and how much,
@@ -106,8 +103,8 @@ def _firing(
         evidence.insert(0, found.evidence)
         clearness.append(found.clearness)
     return Firing(
-        summary=f"{complaint}: a CPU quota of {held_to}{visible} held "
-        f"{of_several('the job', 'the jobs')} back in {number(throttled)}% of its periods",
+        summary=f"{complaint}: a CPU quota of {held_to}{visible} throttled "
+        f"{of_several('the job', 'the jobs')} in {number(throttled)}% of its periods",
         evidence=evidence,
         severity=found.severity,
         advice=_advice(window, found, quota, held_to, cores),
@@ -138,5 +135,5 @@ def _advice(
     better = loaders.recommended_workers(window.host, found.job, count, found.busy_share)
     if count is None or better is None or better >= count:
         return [larger]
-    why = f"a quota of {present} serves no more, and all are throttled together"
+    why = f"a quota of {present} cannot serve more, and all are throttled together"
     return [larger, loaders.set_workers("Until then lower num_workers", count, better, why)]

@@ -1,4 +1,4 @@
-"""A GPU no longer responds to the driver.
+"""A GPU no longer answers the driver.
 
 What it checks
     Whether the driver still reaches every GPU it knew when watching began.
@@ -14,10 +14,10 @@ When it is wrong
     For the few seconds in which the card is reset or its driver reloaded on purpose.
 
 What to do
-    What the driver's error (Xid) asks for, where it was seen; else look for one in the kernel's
-    log. Stop what still holds the card, restart the machine or reset the card (nvidia-smi
-    --gpu-reset), and start again from the last checkpoint. If it recurs: power cables, riser,
-    temperature, then the card itself.
+    Follow the driver's error (Xid) where one was seen; else look for one in the kernel's log. Stop
+    what still holds the card, restart the machine or reset the card (nvidia-smi --gpu-reset), and
+    start again from the last checkpoint. If it recurs: power cables, riser, temperature, then the
+    card itself.
 
 Thresholds
     None: NVML answers yes or no, and the first reading is enough.
@@ -28,30 +28,20 @@ Sources
 """
 
 from gpuwatch.core.xids import xid_of
-from gpuwatch.diagnosis.rule import (
-    LOST,
-    Advice,
-    Clear,
-    Evidence,
-    Firing,
-    Rule,
-    Unknown,
-    Verdict,
-    Window,
-)
+from gpuwatch.diagnosis.rule import NO_ANSWER, Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import WAITING, recent_xids, xid_evidence, xid_words
-from gpuwatch.diagnosis.rules.shared.words import keys, named
+from gpuwatch.diagnosis.rules.shared.words import clear_if, keys, named, unknown_if
 from gpuwatch.diagnosis.sentence import GPUS, either
 
 RULE = Rule(
-    title="GPU is lost",
-    means=LOST,
+    title="GPU does not answer",
+    means=NO_ANSWER,
     severity="error",
     cure=(
         Advice(
             "Look for Xid in the kernel log, then reset the GPU or restart the machine, and start "
             "the job from its last checkpoint.",
-            why="no process can use a lost GPU until then",
+            why="no process can use that GPU until then",
         ),
     ),
     # What the GPUs left look like while they wait for the one that is gone.
@@ -64,24 +54,22 @@ RULE = Rule(
 )
 
 XID_KINDS = ("lost", "card", "memory")
-"""Errors that a card can be lost by; a program's own it survives."""
+"""Errors that can take a card off the bus; a program's own it survives."""
 
 
 def check(window: Window) -> Verdict:
-    if not window.gpus:
-        return Unknown(("a GPU",))
+    unknown_if(not window.gpus, "a GPU")
     lost = [gpu for gpu in window.gpus if gpu.lost]
-    if not lost:
-        return Clear("every GPU responds", at_once=True)
-    there, says = float(len(window.gpus) - len(lost)), f"the driver calls {named(lost)} lost"
+    clear_if(not lost, "every GPU answers", at_once=True)
+    there, says = len(window.gpus) - len(lost), f"the driver no longer reaches {named(lost)}"
     errors = [(gpu, error) for gpu in lost for error in recent_xids(window, gpu, XID_KINDS)]
     cures = dict.fromkeys([xid_of(error.code).cure for _, error in errors])
-    why = f" ({xid_words([error for _, error in errors])})" if errors else ""
+    why = f"; it reported {xid_words([error for _, error in errors])}" if errors else ""
     return Firing(
-        summary=f"{GPUS} no longer {either('responds', 'respond')} to the driver{why}: "
-        "whatever ran there has died or hangs",
+        summary=f"{GPUS} no longer {either('answers', 'answer')} the driver: "
+        f"whatever ran there has died or hangs{why}",
         evidence=(
-            Evidence("GPUs that respond", there, None, float(len(window.gpus)), says),
+            Evidence("GPUs that answer", float(there), None, float(len(window.gpus)), says),
             *[xid_evidence(window, gpu, error) for gpu, error in errors],
         ),
         advice=[Advice(cure) for cure in cures] or None,

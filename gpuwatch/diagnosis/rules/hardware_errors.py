@@ -35,14 +35,9 @@ Sources
 """
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.cards import (
-    present,
-    recent_xids,
-    xid_evidence,
-    xid_words,
-)
-from gpuwatch.diagnosis.rules.shared.words import keys, named
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.cards import present, recent_xids, xid_evidence, xid_words
+from gpuwatch.diagnosis.rules.shared.words import keys, named, unknown_if
 from gpuwatch.diagnosis.sentence import GPUS, either, number
 
 # There is nothing to weigh.
@@ -65,45 +60,82 @@ _WATCH = Advice("Watch whether they continue; plan a reset if they do.")
 
 
 def check(window: Window) -> Verdict:
-    known = [
-        gpu
-        for gpu in present(window)
-        if (gpu.ecc_uncorrected_new, gpu.remapped_rows_failed, gpu.remapped_rows_pending)
-        != (None, None, None)
-        or recent_xids(window, gpu, ("memory",))
-    ]
-    if not known:
-        return Unknown(("ECC counters", "the row remapper's state"))
-    codes = {
-        gpu.uuid: {error.code for error in recent_xids(window, gpu, ("memory",))} for gpu in known
-    }
-    minutes = max(60.0, window.watched_seconds) / 60.0
-    broken = [
-        gpu
-        for gpu in known
-        if gpu.ecc_uncorrected_new
-        or gpu.remapped_rows_failed
-        or codes[gpu.uuid] - {ROW_REPLACED, MANY_CORRECTED}
-    ]
-    pending = [gpu for gpu in known if gpu.remapped_rows_pending or ROW_REPLACED in codes[gpu.uuid]]
-    noisy = [
-        gpu
-        for gpu in known
-        if (gpu.ecc_corrected_new or 0) / minutes >= CORRECTED_PER_MINUTE
-        or MANY_CORRECTED in codes[gpu.uuid]
-    ]
+    cards = [_Card(window, gpu) for gpu in present(window)]
+    known = [card for card in cards if card.is_known]
+    unknown_if(not known, "ECC counters", "the row remapper's state")
+    broken = [card for card in known if card.is_broken]
+    pending = [card for card in known if card.waits_for_reset]
+    noisy = [card for card in known if card.is_noisy]
     if broken:
-        failed = any(gpu.remapped_rows_failed for gpu in broken)
-        reset = [_RESET] if any(gpu.remapped_rows_pending for gpu in broken) else []
-        return _firing(window, broken, "error", [_DRAIN, *([_REPLACE] if failed else reset)])
+        return _firing(window, broken, "error", [_DRAIN, *_after_drain(broken)])
     if pending:
         return _firing(window, pending, "warning", [_RESET])
     return _firing(window, noisy, "info", [_WATCH]) if noisy else Clear("no new memory errors")
 
 
-def _firing(window: Window, gpus: list[GpuFacts], severity: str, advice: list[Advice]) -> Firing:
-    errors = [(gpu, error) for gpu in gpus for error in recent_xids(window, gpu, ("memory",))]
-    says = dict.fromkeys([text for gpu in gpus for text in _troubles(gpu)])
+def _after_drain(cards: "list[_Card]") -> list[Advice]:
+    if any(card.gpu.remapped_rows_failed for card in cards):
+        return [_REPLACE]
+    return [_RESET] if any(card.gpu.remapped_rows_pending for card in cards) else []
+
+
+class _Card:
+    """What is known of the memory of one GPU."""
+
+    def __init__(self, window: Window, gpu: GpuFacts) -> None:
+        self.gpu = gpu
+        self.errors = recent_xids(window, gpu, ("memory",))
+        self.codes = {error.code for error in self.errors}
+        self.minutes = max(60.0, window.watched_seconds) / 60.0
+
+    @property
+    def is_known(self) -> bool:
+        gpu = self.gpu
+        read = (gpu.ecc_uncorrected_new, gpu.remapped_rows_failed, gpu.remapped_rows_pending)
+        return read != (None, None, None) or bool(self.errors)
+
+    @property
+    def is_broken(self) -> bool:
+        grave = self.codes - {ROW_REPLACED, MANY_CORRECTED}
+        return bool(self.gpu.ecc_uncorrected_new or self.gpu.remapped_rows_failed or grave)
+
+    @property
+    def waits_for_reset(self) -> bool:
+        return bool(self.gpu.remapped_rows_pending) or ROW_REPLACED in self.codes
+
+    @property
+    def is_noisy(self) -> bool:
+        rate = (self.gpu.ecc_corrected_new or 0) / self.minutes
+        return rate >= CORRECTED_PER_MINUTE or MANY_CORRECTED in self.codes
+
+    @property
+    def troubles(self) -> list[str]:
+        gpu, found = self.gpu, []
+        if gpu.ecc_uncorrected_new:
+            found.append(f"{number(gpu.ecc_uncorrected_new)} uncorrectable since watching began")
+        if gpu.remapped_rows_failed:
+            found.append("a row remapping failed")
+        if gpu.remapped_rows_pending:
+            found.append("a row remapping is pending (it needs a reset)")
+        if gpu.ecc_corrected_new and not found:
+            found.append(f"{number(gpu.ecc_corrected_new)} corrected, unusually many")
+        return found
+
+    @property
+    def evidence(self) -> list[Evidence]:
+        gpu = self.gpu
+        rows = (
+            ("new uncorrectable ECC errors", gpu.ecc_uncorrected_new),
+            ("new corrected ECC errors", gpu.ecc_corrected_new),
+            ("row remapping failed", gpu.remapped_rows_failed),
+            ("row remapping pending", gpu.remapped_rows_pending),
+        )
+        return [Evidence(f"{named([gpu])} {name}", value) for name, value in rows if value]
+
+
+def _firing(window: Window, cards: list[_Card], severity: str, advice: list[Advice]) -> Firing:
+    errors = [(card.gpu, error) for card in cards for error in card.errors]
+    says = dict.fromkeys([text for card in cards for text in card.troubles])
     if errors:
         says[xid_words([error for _, error in errors])] = None
     return Firing(
@@ -111,34 +143,8 @@ def _firing(window: Window, gpus: list[GpuFacts], severity: str, advice: list[Ad
         summary=f"{GPUS} {either('shows', 'show')} memory errors: {'; '.join(says)}",
         evidence=[
             *[xid_evidence(window, gpu, error) for gpu, error in errors],
-            *[item for gpu in gpus for item in _evidence(gpu)],
+            *[item for card in cards for item in card.evidence],
         ],
         advice=advice,
-        gpus=keys(gpus),
+        gpus=keys([card.gpu for card in cards]),
     )
-
-
-def _troubles(gpu: GpuFacts) -> list[str]:
-    troubles = []
-    if gpu.ecc_uncorrected_new:
-        troubles.append(f"{number(gpu.ecc_uncorrected_new)} uncorrectable since watching began")
-    if gpu.remapped_rows_failed:
-        troubles.append("a row remapping failed")
-    if gpu.remapped_rows_pending:
-        troubles.append("a row remapping is pending (it needs a reset)")
-    if gpu.ecc_corrected_new and not troubles:
-        troubles.append(f"{number(gpu.ecc_corrected_new)} corrected, a high number")
-    return troubles
-
-
-def _evidence(gpu: GpuFacts) -> list[Evidence]:
-    rows = (
-        ("new uncorrectable ECC errors", gpu.ecc_uncorrected_new, 1.0),
-        ("new corrected ECC errors", gpu.ecc_corrected_new, None),
-        ("row remapping failed", gpu.remapped_rows_failed, None),
-        ("row remapping pending", gpu.remapped_rows_pending, None),
-    )
-    return [
-        Evidence(f"{named([gpu])} {name}", value, None, limit, supports=bool(value))
-        for name, value, limit in rows
-    ]

@@ -36,19 +36,28 @@ Sources
 
 from gpuwatch.core.bounds import lowest
 from gpuwatch.diagnosis.facts.window import HostFacts, JobFacts, WorkerFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import job_of, settle_early
-from gpuwatch.diagnosis.rules.shared.words import amount, clamp, lasting, measured, ramp, strength
+from gpuwatch.diagnosis.rules.shared.words import (
+    amount,
+    clamp,
+    clear_if,
+    lasting,
+    ramp,
+    required,
+    strength,
+    unknown_if,
+)
 from gpuwatch.diagnosis.sentence import number
 
 _ARRAYS = Advice(
     "Hold what all workers read in numpy arrays or tensors instead of Python lists and dicts.",
-    why="reading a Python object changes its reference count, and its page is then copied for "
-    "each worker",
+    why="reading a Python object changes its reference count, which copies its page for each "
+    "worker",
 )
 _KEEPING = Advice(
     "Look for what the training process keeps alive: losses with their graphs (use loss.item() or "
-    "loss.detach()), caches without a limit.",
+    "loss.detach()), unbounded caches.",
     why="the memory grows with every step",
 )
 RULE = Rule(title="host memory grows", cure=(_KEEPING,), has_look_alikes=False)
@@ -70,25 +79,21 @@ WORKERS_PART = 0.3
 def check(window: Window) -> Verdict:
     job = job_of(window)
     settle_early(window)
-    host = window.host
-    steady = lowest([window.steady_seconds, host.memory_trend_seconds]) or 0.0
-    slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second
-    left = _seconds_left(host)
+    host, left = window.host, _seconds_left(window.host)
     if (host.swap_growth_bytes or 0.0) >= SWAP_BYTES:
         return _firing(host, job, left)
-    if slope is None or error is None:
-        return Unknown(("the trend of the host's memory",))
-    if steady < STEADY_SECONDS:
-        return Unknown((f"{STEADY_SECONDS:.0f} seconds past start-up",))
-    if slope < SLOPE_BYTES_PER_SECOND:
-        return Clear("the host's memory does not grow")
-    if slope < SLOPE_ERRORS * error:
-        return Clear("the growth of the host's memory is within its scatter")
-    if left is not None and left > FULL_WITHIN_SECONDS:
-        return Clear(f"at this rate the host's memory lasts for {lasting(left)}")
+    unread = "the trend of the host's memory"
+    slope = required(host.memory_slope_bytes_per_second, unread)
+    error = required(host.memory_slope_error_bytes_per_second, unread)
+    steady = lowest([window.steady_seconds, host.memory_trend_seconds]) or 0.0
+    unknown_if(steady < STEADY_SECONDS, f"{STEADY_SECONDS:.0f} seconds past start-up")
+    clear_if(slope < SLOPE_BYTES_PER_SECOND, "the host's memory does not grow")
+    noise = slope < SLOPE_ERRORS * error
+    clear_if(noise, "the growth of the host's memory is within its scatter")
+    lasts = f"at this rate the host's memory lasts for {lasting(left or 0.0)}"
+    clear_if((left or 0.0) > FULL_WITHIN_SECONDS, lasts)
     wait = max(STEADY_SECONDS, min(WAIT_MOST_SECONDS, (left or 0.0) / WAIT_PART))
-    if steady < wait:
-        return Unknown((f"{wait:.0f} seconds past start-up",))
+    unknown_if(steady < wait, f"{wait:.0f} seconds past start-up")
     return _firing(host, job, left)
 
 
@@ -102,41 +107,23 @@ def _seconds_left(host: HostFacts) -> float | None:
 
 
 def _firing(host: HostFacts, job: JobFacts, left: float | None) -> Firing:
-    workers, waits = job.workers, job.pressure_memory_percent
-    slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second
-    own = None if workers is None else workers.memory_slope_bytes_per_second
+    slope, error = (
+        host.memory_slope_bytes_per_second or 0.0,
+        host.memory_slope_error_bytes_per_second,
+    )
+    own = None if job.workers is None else job.workers.memory_slope_bytes_per_second
     # 0 to 1: how much of the growth is the workers'.
-    part = None if own is None or (slope or 0.0) <= 0.0 else clamp(own / (slope or 1.0))
+    part = None if own is None or slope <= 0.0 else clamp(own / slope)
     missing = ("the memory of the loader workers (PSS)",) if part is None else ()
-    swapped = host.swap_growth_bytes or 0.0
-    grows = ramp((slope or 0.0) / max(1.0, error or 0.0), SLOPE_ERRORS, 20.0)
-    if swapped >= SWAP_BYTES:
-        summary = f"The machine is swapping ({amount(swapped)} in this window): memory is full"
-    else:
-        who = "The loader workers'" if (part or 0.0) >= WORKERS_PART else "The host's"
-        end = "" if left is None else f"; at this rate memory runs out in {lasting(left)}"
-        summary = f"{who} memory grows by {amount(60.0 * (slope or 0.0))} a minute{end}"
-    scatter = "" if error is None else f", give or take {amount(2.0 * error)}/s"
-    evidence = [
-        measured("growth of the host's memory", slope, "bytes/s", SLOPE_BYTES_PER_SECOND,
-                 f"a steady trend{scatter}", digits=0,
-                 supports=(slope or 0.0) >= SLOPE_BYTES_PER_SECOND),
-        measured("time until it is full", left, "s", FULL_WITHIN_SECONDS,
-                 "at the current rate", supports=(left or 0.0) <= FULL_WITHIN_SECONDS, digits=0),
-        None if part is None else
-        Evidence("growth of the workers' memory", round(own or 0.0), "bytes/s",
-                 says=f"{part:.0%} of the growth is theirs", supports=part >= WORKERS_PART),
-        _waits_for_memory(waits),
-        Evidence("growth of swap", round(swapped), "bytes", SWAP_BYTES,
-                 "memory is being moved to disk") if swapped > 0.0 else None,
-    ]  # fmt: skip
+    swaps = (host.swap_growth_bytes or 0.0) >= SWAP_BYTES
+    grows = ramp(slope / max(1.0, error or 0.0), SLOPE_ERRORS, 20.0)
     return Firing(
-        summary=summary,
-        evidence=evidence,
-        advice=_advice(workers, part),
+        summary=_summary(host, left, part),
+        evidence=_evidence(host, job, left, part),
+        advice=_advice(job.workers, part),
         severity="error" if left is not None and left < URGENT_SECONDS else None,
         strength=strength(
-            1.0 if swapped >= SWAP_BYTES else grows,
+            1.0 if swaps else grows,
             0.5 if part is None else ramp(part, 0.0, WORKERS_PART),
             missing=len(missing),
         ),
@@ -144,12 +131,39 @@ def _firing(host: HostFacts, job: JobFacts, left: float | None) -> Firing:
     )
 
 
-def _waits_for_memory(percent: float | None) -> Evidence | None:
+def _summary(host: HostFacts, left: float | None, part: float | None) -> str:
+    swapped, slope = host.swap_growth_bytes or 0.0, host.memory_slope_bytes_per_second or 0.0
+    if swapped >= SWAP_BYTES:
+        return f"Memory is full: the machine swapped {amount(swapped)} in the last minute"
+    who = "The loader workers'" if (part or 0.0) >= WORKERS_PART else "The host's"
+    end = "" if left is None else f"; at this rate it runs out in {lasting(left)}"
+    return f"{who} memory grows by {amount(60.0 * slope)} a minute{end}"
+
+
+def _evidence(
+    host: HostFacts, job: JobFacts, left: float | None, part: float | None
+) -> list[Evidence | None]:
+    slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second
+    own = None if part is None or job.workers is None else job.workers.memory_slope_bytes_per_second
+    scatter = "" if error is None else f", give or take {amount(2.0 * error)}/s"
+    return [
+        Evidence("growth of the host's memory", slope, "bytes/s", SLOPE_BYTES_PER_SECOND,
+                 f"a steady trend{scatter}", supports=(slope or 0.0) >= SLOPE_BYTES_PER_SECOND),
+        Evidence("time until it is full", left, "s", FULL_WITHIN_SECONDS,
+                 "at the current rate", supports=(left or 0.0) <= FULL_WITHIN_SECONDS),
+        Evidence("growth of the workers' memory", own, "bytes/s",
+                 says=f"{part or 0.0:.0%} of the growth", supports=(part or 0.0) >= WORKERS_PART),
+        _waits_for_memory(job.pressure_memory_percent),
+        Evidence("growth of swap", host.swap_growth_bytes or None, "bytes", SWAP_BYTES,
+                 "memory is being moved to disk"),
+    ]  # fmt: skip
+
+
+def _waits_for_memory(percent: float | None) -> Evidence:
     waits = percent is not None and percent >= MEMORY_PRESSURE_PERCENT
     says = "tasks of the job's group wait for memory" if waits else "none waits for memory yet"
-    return measured(
-        "memory pressure of the job", percent, "%", MEMORY_PRESSURE_PERCENT, says, supports=waits
-    )
+    name, limit = "memory pressure of the job", MEMORY_PRESSURE_PERCENT
+    return Evidence(name, percent, "%", limit, says, supports=waits)
 
 
 def _advice(workers: WorkerFacts | None, part: float | None) -> tuple[Advice, ...]:

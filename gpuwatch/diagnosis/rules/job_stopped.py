@@ -1,4 +1,4 @@
-"""The job, or one of its ranks, is stopped: it runs nothing until somebody continues it.
+"""The job, or one of its ranks, is stopped: nothing runs until somebody continues it.
 
 What it checks
     Whether the training process of a rank is in the state "stopped" (T: by a signal) or "traced"
@@ -6,8 +6,8 @@ What it checks
     the job, and its own reports count again only fifteen seconds after it continues.
 
 Why it matters
-    Its GPU idles and its memory stays taken, which looks like a job that waits for data: so does
-    its own report, if it was stopped while it took a batch. One stopped rank holds up all.
+    Its GPU idles and its memory stays taken, which looks like a job that waits for data (and so
+    does its own report, if it was stopped while fetching a batch). One stopped rank holds up all.
 
 Evidence needed
     The state of the job's processes.
@@ -20,19 +20,19 @@ What to do
     stops again, find out why (a batch system, or reading from the terminal: SIGTTIN).
 
 Thresholds
-    None, except that it must be so in every sample for six seconds, as with every rule: a debugger
-    or a stack sampler that attaches stops a process for moments.
+    None, except that every sample must show it for six seconds, as with every rule: a debugger or a
+    stack sampler that attaches stops a process for moments.
 
 Sources
     proc_pid_stat(5), field state. signal(7): SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU.
 """
 
 from gpuwatch.core import units
-from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, RankFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import WAITING
 from gpuwatch.diagnosis.rules.shared.loading import job_of
+from gpuwatch.diagnosis.rules.shared.words import clear_if, unknown_if
 from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
@@ -50,27 +50,27 @@ NAMED_MOST = 8
 def check(window: Window) -> Verdict:
     job = job_of(window)
     known = [rank for rank in job.ranks if rank.state is not None]
-    if not known:
-        return Unknown(("the state of the job's processes",))
+    unknown_if(not known, "the state of the job's processes")
     stopped = [rank for rank in known if rank.state in STOPPED_STATES]
-    if not stopped:
-        return Clear("its processes run", at_once=True)
+    clear_if(not stopped, "its processes run", at_once=True)
     traced = all(rank.state == TRACED for rank in stopped)
-    some = len(stopped) < len(job.ranks)
-    gpus: dict[GpuKey, None] = {uuid: None for rank in stopped for uuid in rank.gpu_uuids}
-    states = sorted({rank.state for rank in stopped if rank.state is not None})
-    seconds = min(rank.stopped_seconds or 0.0 for rank in stopped)
-    how = "t: held by a debugger" if states == [TRACED] else "T: stopped by a signal"
-    why = "until then it computes nothing and keeps its GPU memory"
+    how = "held by a debugger" if traced else "stopped"
+    states = " ".join(sorted({rank.state for rank in stopped if rank.state is not None}))
+    seconds = min([rank.stopped_seconds or 0.0 for rank in stopped])
+    gpus = dict.fromkeys([uuid for rank in stopped for uuid in rank.gpu_uuids])
     return Firing(
-        summary=_summary(stopped, len(job.ranks), "held by a debugger" if traced else "stopped"),
+        summary=_summary(stopped, len(job.ranks), how),
         evidence=(
-            Evidence("state of the training process", " ".join(states) or None, says=how),
-            Evidence("stopped for", round(seconds, 1), "s", says="it does not run at all"),
+            Evidence("state of the training process", states,
+                     says="t: held by a debugger" if traced else "T: stopped by a signal"),
+            Evidence("stopped for", seconds, "s", says="it does not run at all"),
         ),
-        advice=(Advice(_action(stopped, traced), why=why),),
-        gpus=tuple(gpus) if some else (),
-    )
+        advice=(
+            Advice(_action(stopped, traced),
+                   why="until then it computes nothing and keeps its GPU memory"),
+        ),
+        gpus=tuple(gpus) if len(stopped) < len(job.ranks) else (),
+    )  # fmt: skip
 
 
 def _action(stopped: list[RankFacts], traced: bool) -> str:
@@ -86,7 +86,7 @@ def _summary(stopped: list[RankFacts], count: int, how: str) -> str:
     if len(stopped) == count == 1:
         return f"The job (PID {stopped[0].pid}) is {how}"
     if len(stopped) == count:
-        return f"The job is {how}: all its {number(count)} ranks are"
+        return f"All {number(count)} ranks of the job are {how}"
     names = [f"rank {rank.rank}" for rank in stopped if rank.rank is not None]
     if len(names) != len(stopped) or len(names) > NAMED_MOST:
         names = [f"{number(len(stopped))} of the job's {number(count)} ranks"]

@@ -23,7 +23,7 @@ Sources
     PyTorch, torch.utils.data.DataLoader: prefetch_factor, in_order.
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Evidence, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders, loading, words
 from gpuwatch.diagnosis.rules.shared.pauses import LATE_WORKER_PERCENT, RESTS_PERCENT, waits_share
 
@@ -58,24 +58,24 @@ def check(window: Window) -> Verdict:
     job, count = found.job, found.worker_count
     busiest, others = job.busiest_worker_when_idle_percent, job.other_workers_when_idle_percent
     count = words.required(count, *loading.NO_WORKERS)
-    if count < 2 or loaders.is_at_limit(found.workers):
-        return Clear("all loader workers are at work")
-    if busiest is None or others is None:
-        return Unknown(("what each loader worker does while the GPU idles",))
-    if busiest < LATE_WORKER_PERCENT or others > RESTS_PERCENT:
-        return Clear("while the GPU idles, no single loader worker is at work alone")
-    waits = [waits_share(window, gpu) for gpu in found.gpus]
-    if waits and sum(waits) / len(waits) < loading.IDLE_SHARE:
-        return Clear("the GPU idles in many short gaps, not in long waits for one batch")
+    all_work = count < 2 or loaders.is_at_limit(found.workers)
+    words.clear_if(all_work, "all loader workers are at work")
+    unread = "what each loader worker does while the GPU idles"
+    busiest, others = words.required(busiest, unread), words.required(others, unread)
+    alone = busiest >= LATE_WORKER_PERCENT and others <= RESTS_PERCENT
+    words.clear_if(not alone, "while the GPU idles, no single loader worker is at work alone")
+    waits = words.mean([waits_share(window, gpu) for gpu in found.gpus])
+    gaps = "the GPU idles in many short gaps, not in long waits for one batch"
+    words.clear_if(words.is_below(waits, loading.IDLE_SHARE), gaps)
     runs = max([gpu.busy.idle.count for gpu in found.gpus if gpu.busy is not None], default=0)
     evidence = [
-        Evidence("busiest worker while the GPU idles", round(busiest, 1), "% of the time",
+        Evidence("busiest worker while the GPU idles", busiest, "% of the time",
                  LATE_WORKER_PERCENT, "one worker is at work"),
-        Evidence("the other workers meanwhile", round(others, 1), "% of the time", RESTS_PERCENT,
+        Evidence("the other workers meanwhile", others, "% of the time", RESTS_PERCENT,
                  "they rest: their batches are ready and wait for that one"),
     ]  # fmt: skip
     return found.starves(
-        "a single slow batch at a time holds up those that are ready",
+        "one slow batch at a time holds up those that are ready",
         evidence,
         (1.0 - words.ramp(others, 0.0, RESTS_PERCENT + 10.0), words.ramp(busiest, 40.0, 90.0),
          words.ramp(runs, 0.5, 4.0)),

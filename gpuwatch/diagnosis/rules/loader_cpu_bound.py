@@ -13,7 +13,7 @@ Evidence needed
     idles, the phase of the workers against the GPU, the run-queue wait of the workers. A job's own
     report of its loop (gpuwatch.torch) decides: waiting for data below 5% of the time rules this
     out, 10% or more confirms it, and that wait is the time counted as lost.
-    The clock of busy cores is said where it is held down (heat, a power limit, the governor).
+    The clock of busy cores is shown where it is held down (heat, a power limit, the governor).
 
 When it is wrong
     Worker processes that spin instead of waiting look busy. Workers of a second DataLoader
@@ -135,16 +135,17 @@ def _evidence(
         if not go_on:
             says = "they rest when the GPU does, which suggests another cause"
         name = "workers' CPU while the GPU idles"
-        phase = Evidence(name, round(idle, 1), each, says=says, supports=go_on)
-    room = f"{loaders.of_its_cores(host, job)}, {words.free(spare or 0.0)}"
+        phase = Evidence(name, idle, each, says=says, supports=go_on)
     return [
         Evidence("loader workers' CPU", workers.cpu_percent, each, limit,
                  "the workers are at the limit of a core each"),
         Evidence("workers' run-queue wait", queue, "%",
                  says="counting their wait for cores, they are at their limit") if queues else None,
-        words.measured("main thread's CPU while the GPU idles", main, "% of a core",
-                       MAIN_WAITS_PERCENT, waits),
-        phase, words.measured("free cores", words.whole_cores(spare), "cores", says=room),
+        Evidence("main thread's CPU while the GPU idles", main, "% of a core",
+                 MAIN_WAITS_PERCENT, waits),
+        phase,
+        Evidence("free cores", words.whole_cores(spare), "cores",
+                 says=loaders.of_its_cores(host, job)),
     ]  # fmt: skip
 
 

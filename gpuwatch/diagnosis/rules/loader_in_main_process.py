@@ -155,9 +155,9 @@ def _in_threads(window: Window, found: Underfed) -> Firing | None:
         count = f"{number(threads / 100.0, 1)} cores"
     evidence = [
         Evidence("loader workers", 0.0, says="no process loads for it"),
-        Evidence("other threads' CPU", round(threads, 1), "% of a core", least,
+        Evidence("other threads' CPU", threads, "% of a core", least,
                  f"threads of the training process use {count}"),
-        Evidence("main thread's CPU while the GPU idles", round(idle, 1), "% of a core",
+        Evidence("main thread's CPU while the GPU idles", idle, "% of a core",
                  MAIN_LOADS_PERCENT, "it waits for them"),
     ]  # fmt: skip
     return found.starves(
@@ -180,7 +180,7 @@ def _waits_for_its_own(window: Window, found: Underfed) -> Firing:
     sleep = makers < THREADS_PERCENT
     spare = loaders.spare_cores(window.host, found.job)
     if sleep:
-        does = "sleep while making its batches, as on a slow store, a pipe or another process"
+        does = "sleep while making its batches, as if waiting for slow storage or another process"
         why = f"they use {makers:.0f}% of a core and wait for the rest of the time: waits overlap"
         advice: tuple[Advice, ...] = (
             Advice("Give the loader more threads or processes, and let it read further ahead.",
@@ -194,7 +194,7 @@ def _waits_for_its_own(window: Window, found: Underfed) -> Firing:
         [
             Evidence("loader workers", 0.0, says="no DataLoader worker loads for it"),
             found.stacks_evidence,
-            Evidence("its other threads and processes", round(makers, 1), "% of a core",
+            Evidence("its other threads and processes", makers, "% of a core",
                      THREADS_PERCENT, "they make the batches", supports=not sleep),
         ],
         (1.0,),
@@ -269,10 +269,9 @@ def _evidence(found: Underfed, main: float | None, loads: float | None) -> list[
     return [
         Evidence("loader workers", 0.0, says="no other process can be loading"),
         None if main is None else _main_evidence(found, main),
-        words.measured("main thread against the GPU", phase, "correlation", TAKE_TURNS,
-                 "they take turns" if turns else "no alternation is visible", supports=turns,
-                 digits=2),
-        words.measured("stacks inside the loader", loads, "%", loading.STACKS_LOADING_PERCENT,
+        Evidence("main thread against the GPU", phase, "correlation", TAKE_TURNS,
+                 "they take turns" if turns else "no alternation is visible", supports=turns),
+        Evidence("stacks inside the loader", loads, "%", loading.STACKS_LOADING_PERCENT,
                  f"the main thread makes batches{at}"),
     ]  # fmt: skip
 
@@ -281,7 +280,7 @@ def _main_evidence(found: Underfed, main: float) -> Evidence:
     value, unit, name = round(main, 1), "% of a core", "main thread's CPU"
     if main < MAIN_LOADS_PERCENT and found.fills_idle_time:
         says = "as much as the GPU idles: they may be taking turns"
-        least = words.percent_of(found.idle_share * TURNS_FILL_PERCENT / 100.0)
+        least = found.idle_share * TURNS_FILL_PERCENT
         return Evidence(name, value, unit, least, says)
     says = "at a full core" if main >= MAIN_AT_LIMIT_PERCENT else "busy for most of the time"
     queue = found.main_queue_percent

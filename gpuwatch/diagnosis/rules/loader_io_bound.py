@@ -161,13 +161,12 @@ def _over_network(
     who, by = ("the job", found.job) if waits is not None else ("the machine", window.host)
     receives = by.network_receive_bytes_per_second
     evidence = [
-        words.measured("waits for the network", waits, "% of the time", DISK_WAIT_PERCENT,
-                       "an answer was due on a connection that it made"),
+        Evidence("waits for the network", waits, "% of the time", DISK_WAIT_PERCENT,
+                 "an answer was due on a connection that it made"),
         None if workers is None else
-        Evidence("loader workers' CPU", round(used, 1), "% of a core each",
+        Evidence("loader workers' CPU", used, "% of a core each",
                  says="they have little to compute"),
-        words.measured("received", receives, "bytes/s", digits=0,
-                       says=f"{who} gets {words.amount(receives or 0.0)}/s"),
+        Evidence("received", receives, "bytes/s", says=f"by {who}"),
     ]  # fmt: skip
     return found.starves(
         f"{_they_wait(workers)} for the network",
@@ -190,8 +189,8 @@ def _more_at_once(window: Window, found: Underfed, workers: WorkerFacts | None) 
         why = f"they use {used:.0f}% of a core each and {words.free(spare)}"
         return [loaders.cheaper_transforms(why), _SHARDS]
     why = (
-        f"workers wait and use {used:.0f}% of a core each: more of them than cores are right here, "
-        "and twice as many deliver about twice as much, if what they wait for can"
+        f"workers mostly wait ({used:.0f}% of a core each): more of them than cores is right here, "
+        "and twice as many deliver about twice as much, if the source keeps up"
     )
     raised = [loaders.set_workers("Raise num_workers", count, better, why)]
     return [*(raised if better > count else ()), _AT_ONCE]
@@ -229,21 +228,21 @@ def _firing_asleep(window: Window, found: Underfed, workers: WorkerFacts) -> Fir
     one = round(workers.count) == 1
     do = "sleeps" if one else "sleep"
     if used >= COMPUTES_PERCENT:
-        do = "computes and sleeps by turns" if one else "compute and sleep by turns"
+        do = "computes and sleeps in turns" if one else "compute and sleep in turns"
     evidence = [
         found.stacks_evidence,
-        Evidence("loader workers' CPU", round(used, 1), "% of a core each",
+        Evidence("loader workers' CPU", used, "% of a core each",
                  loaders.WORKERS_AT_LIMIT_PERCENT, "with their child processes; it is not what "
                  "limits them"),
-        words.measured("loader workers within a batch", words.percent_of(share), "% of the looks",
-                       100.0 * AT_WORK_SHARE, "they make one, or sleep while they do, and do not "
-                       "wait to be asked for it") if share is not None else None,
-        words.measured("main thread's CPU while the GPU idles", main, "% of a core", REST_PERCENT,
-                       "it waits", supports=(main or 0.0) < REST_PERCENT),
+        Evidence("loader workers within a batch", 100.0 * share, "% of the looks",
+                 100.0 * AT_WORK_SHARE, "they are making one, asleep or not, "
+                 "rather than waiting to be asked for it") if share is not None else None,
+        Evidence("main thread's CPU while the GPU idles", main, "% of a core", REST_PERCENT,
+                 "it waits", supports=(main or 0.0) < REST_PERCENT),
     ]  # fmt: skip
     return found.starves(
-        f"{words.counted(workers.count, 'loader worker')} {do} while making batches, as on a "
-        "slow store, a pipe or another process",
+        f"{words.counted(workers.count, 'loader worker')} {do} while making batches, as if "
+        "waiting for slow storage, a pipe or another process",
         evidence,
         (1.0,) if sure else (busy, 1.0 - words.ramp(main or 0.0, 10.0, REST_PERCENT), 0.5),
         advice=_more_at_once(window, found, workers),
@@ -329,10 +328,10 @@ def _mount_evidence(window: Window, found: Underfed) -> list[Evidence]:
     queues = mount.queue_milliseconds > mount.round_trip_milliseconds
     queued = f", after {mount.queue_milliseconds:.1f} ms in the queue of this machine"
     return [
-        Evidence(f"round trip of {mount.mount_point}", round(mount.round_trip_milliseconds, 1),
+        Evidence(f"round trip of {mount.mount_point}", mount.round_trip_milliseconds,
                  "ms", says=f"of each of {mount.requests_per_second:.0f} requests/s"
                  + (f"{queued}: more connections (nconnect) may help" if queues else "")),
-        Evidence(f"waiting for {mount.mount_point}", round(mount.waiting_requests, 1), "requests",
+        Evidence(f"waiting for {mount.mount_point}", mount.waiting_requests, "requests",
                  WAITING_REQUESTS, f"{mount.kind} delivers "
                  f"{words.amount(mount.read_bytes_per_second)}/s"),
     ]  # fmt: skip
@@ -362,22 +361,22 @@ def _evidence(
     stalled = f"tasks of {tasks} are" if pressed else f"{whole} is hardly"
     much = (reads or 0.0) >= READ_BYTES_PER_SECOND
     over, takes = _from_a_server(window, found), window.host.disk_read_milliseconds
-    little = "" if much else ": so little that many small files or high latency must be the cause"
+    little = "" if much else ", so little that many small files or high latency must be the cause"
     return [
-        Evidence("disk wait", round(waits, 1), "% of the time", DISK_WAIT_PERCENT,
+        Evidence("disk wait", waits, "% of the time", DISK_WAIT_PERCENT,
                  f"the {'workers wait' if workers else 'process waits'} for storage"),
         found.workers_evidence("they have little to compute") if workers else None,
-        words.measured("I/O pressure", pressure, "%", IO_PRESSURE_PERCENT,
-                       f"{stalled} stalled by I/O", supports=pressed),
-        Evidence("read again", words.percent_of(again), "% of the reads", 100.0 * AGAIN_SHARE,
+        Evidence("I/O pressure", pressure, "%", IO_PRESSURE_PERCENT,
+                 f"{stalled} stalled by I/O", supports=pressed),
+        Evidence("read again", 100.0 * again, "% of the reads", 100.0 * AGAIN_SHARE,
                  "it had been in the page cache") if again >= AGAIN_SHARE else None,
         *_mount_evidence(window, found),
-        words.measured("received", window.host.network_receive_bytes_per_second, "bytes/s",
-                       digits=0, says="the machine gets it while its disks give the job nothing")
+        Evidence("received", window.host.network_receive_bytes_per_second, "bytes/s",
+                 says="the machine gets it while its disks give the job nothing")
         if over and not _mount_evidence(window, found) else None,
-        words.measured("reads", reads, "bytes/s", supports=much, digits=0,
-                       says=f"the job gets {words.amount(reads or 0.0)}/s from storage{little}")
+        Evidence("reads", reads, "bytes/s", supports=much,
+                 says=f"by the job, from storage{little}")
         if not over else None,
-        words.measured("time of a disk's read", takes, "ms", says="on average, of all disks")
+        Evidence("time of a disk's read", takes, "ms", says="on average, of all disks")
         if much and not over else None,
     ]  # fmt: skip

@@ -5,13 +5,12 @@ What it checks
     a range, from the slope plus to the slope minus twice its error.
 
 Why it matters
-    A leak of a few megabytes per step ends a run hours later, often at night. The usual causes
-    hold on to the graph: losses summed without .item(), outputs kept in a list, endless caches.
+    A leak of a few megabytes per step ends a run hours later, often at night. The usual causes keep
+    the graph alive: losses summed without .item(), outputs kept in a list, endless caches.
 
 Evidence needed
-    Memory used over 45 s of steady work, better several minutes, and ten new maxima of it: a leak
-    adds a little in each step. Growth counts from the GPU's first work on: what is gained while it
-    runs nothing is a model that is loaded. It must go on: growth that has stopped is none.
+    Memory used over 45 s of steady work, better several minutes, and ten new maxima of it. Growth
+    counts from the GPU's first work on (before, a model is loaded), and must go on.
 
 When it is wrong
     Allocators grow until they have seen the largest batch: sequences of different lengths, a first
@@ -20,25 +19,22 @@ When it is wrong
 
 What to do
     Look for tensors that outlive their step (torch.cuda.memory._record_memory_history shows who
-    allocated them); sum losses as numbers; detach what is kept. Until then: a smaller batch,
-    more frequent checkpoints, a restart in time. A server's cache that grows to its limit looks
-    the same until it gets there: set its limit, or leave it.
+    allocated them); sum losses as numbers; detach what is kept. Until then: a smaller batch, more
+    frequent checkpoints, a restart in time. A server's cache that grows to its limit looks the same
+    until it gets there: set its limit, or leave it.
 
 Thresholds
     slope 15 times its standard error after 45 s of steady work, 12 times after 90 s, 8 times after
-    150 s, 4 times after 300 s: allocators grow ever more slowly for a minute or more, and that bend
-    is a slope of five to ten errors; a leak at an even pace has twenty and more. 10 new maxima: a
-    leak rises in each step, an allocator that meets its longest sequences rises a few times. Set
-    on the labelled cases in tests/evaluation.
+    150 s, 4 times after 300 s: allocators grow ever more slowly for a minute or more, a slope of
+    five to ten errors; an even leak has twenty and more. 10 new maxima: a leak rises in each step,
+    an allocator a few times. Set on the labelled cases in tests/evaluation.
 
-    0.4% of the card and 256 MiB grown while watched, over ten minutes at most: less is noise.
-
-    busy 10% of the time: a GPU that runs next to nothing has no steps that could leave something.
+    0.4% of the card and 256 MiB grown while watched, over ten minutes at most: less is noise. Busy
+    10% of the time: a GPU that runs next to nothing has no steps that could leave something.
 
     full within 24 h, at the earliest (slope plus two errors): a warning within 4 h, an error within
     5 min, enough to save by hand; of a server a warning, since its cache may have a limit. This
-    project's choice. SageMaker's GPUMemoryIncrease fires on a jump of 5% of the memory between two
-    means; a slow leak makes none.
+    project's choice: SageMaker's GPUMemoryIncrease fires on a jump, and a slow leak makes none.
 
 Sources
     PyTorch's FAQ ("My model reports cuda runtime error(2): out of memory"). Statistics: ordinary
@@ -50,9 +46,18 @@ from typing import NamedTuple
 
 from gpuwatch.core.bounds import lowest
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import USED_PERCENT, present
-from gpuwatch.diagnosis.rules.shared.words import GIB, amount, keys, lasting, named, ramp
+from gpuwatch.diagnosis.rules.shared.words import (
+    GIB,
+    amount,
+    clear_if,
+    keys,
+    lasting,
+    named,
+    ramp,
+    unknown_if,
+)
 from gpuwatch.diagnosis.sentence import GPUS, either
 
 _OUTLIVE = Advice(
@@ -66,7 +71,7 @@ _KEPT = Advice(
     why="what each request leaves behind adds up until the card is full",
 )
 _LIMIT = Advice(
-    "Set a limit on the cache of the server, or leave it if it has one: it stops growing there.",
+    "Limit the server's cache; if it has a limit, leave it: it stops growing there.",
 )
 RULE = Rule(
     title="memory grows",
@@ -103,26 +108,27 @@ class _Growth(NamedTuple):
 
 
 def check(window: Window) -> Verdict:
-    missing = Unknown(("memory used over a minute",))
-    gpus = [gpu for gpu in present(window) if _may_run(gpu)]
-    if not gpus and present(window):
-        return Clear("next to nothing runs that could leave memory behind")
+    there, unread = present(window), "memory used over a minute"
+    gpus = [gpu for gpu in there if _may_run(gpu)]
+    clear_if(bool(there) and not gpus, "next to nothing runs that could leave memory behind")
     known = [gpu for gpu in gpus if None not in _slope(gpu)]
-    if not known:
-        return missing
-    if window.starting:
-        return Clear("the job is starting")
-    seen = window.steady_seconds if window.job is not None else window.watched_seconds
-    seen = lowest([seen, *[gpu.memory_trend_seconds for gpu in known]]) or 0.0
+    unknown_if(not known, unread)
+    clear_if(window.starting, "the job is starting")
+    seen = _steady_seconds(window, known)
     rises = any((gpu.memory_slope_bytes_per_second or 0.0) > 0.0 for gpu in known)
-    if seen < LEAST_SECONDS and rises:
-        return Unknown((f"{LEAST_SECONDS:.0f} s of steady work",))
+    unknown_if(rises and seen < LEAST_SECONDS, f"{LEAST_SECONDS:.0f} s of steady work")
     growing = [growth for gpu in known if (growth := _growth(gpu, seen)) is not None]
     if growing:
-        return _firing(growing, seen, serves=window.job is not None and bool(window.job.job.serves))
-    if len(known) < len(gpus):
-        return missing
+        serves = window.job is not None and window.job.job.serves is not None
+        return _firing(growing, seen, serves=serves)
+    unknown_if(len(known) < len(gpus), unread)
     return Clear("its memory does not grow", at_once=not any(map(_may_grow, known)))
+
+
+def _steady_seconds(window: Window, gpus: list[GpuFacts]) -> float:
+    """Return for how long the growth of all of them has counted."""
+    seen = window.watched_seconds if window.job is None else window.steady_seconds
+    return lowest([seen, *[gpu.memory_trend_seconds for gpu in gpus]]) or 0.0
 
 
 def _may_run(gpu: GpuFacts) -> bool:
@@ -143,11 +149,11 @@ def _growth(gpu: GpuFacts, seen: float) -> _Growth | None:
     total, used = gpu.identity.memory_total_bytes, gpu.memory_used_bytes
     if slope is None or error is None or not total or used is None:
         return None
-    if gpu.memory_rises is not None and gpu.memory_rises < LEAST_RISES:
-        return None
+    rises = LEAST_RISES if gpu.memory_rises is None else gpu.memory_rises
     needed = error * next((errors for least, errors in CLEAR_OF_ERROR if seen >= least), math.inf)
     grown = slope * min(max(seen, LEAST_SECONDS), SLOPE_SPAN_SECONDS)
-    if slope <= needed or grown < max(LEAST_BYTES, LEAST_SHARE * total):
+    steady = rises >= LEAST_RISES and slope > needed
+    if not steady or grown < max(LEAST_BYTES, LEAST_SHARE * total):
         return None
     free = max(0.0, total - used)
     soonest, latest = free / (slope + 2.0 * error), free / (slope - 2.0 * error)
@@ -162,8 +168,10 @@ def _firing(growing: list[_Growth], seen: float, *, serves: bool) -> Firing:
     soonest = lasting(first.soonest)
     latest = None if first.latest is None else lasting(first.latest)
     when = f"{soonest} to {latest}"
-    if latest is None or latest == soonest:
-        when = f"about {latest}" if latest else f"{soonest} at the earliest"
+    if latest is None:
+        when = f"{soonest} at the earliest"
+    elif latest == soonest:
+        when = f"about {latest}"
     severity = "warning" if first.soonest <= WARNING_SECONDS else "info"
     act = Advice(
         f"Save a checkpoint within {soonest}; a smaller batch or gradient accumulation gains time.",
@@ -193,9 +201,9 @@ def _evidence(growth: _Growth) -> list[Evidence]:
     total = growth.gpu.identity.memory_total_bytes or 0
     free = f"{amount(max(0.0, total - (used or 0.0)))} are free"
     return [
-        Evidence(f"{name} growth of memory", round(growth.slope), "bytes/s", round(growth.needed),
-                 f"uncertain by {_rate(2.0 * growth.error)} each way"),
+        Evidence(f"{name} growth of memory", growth.slope, "bytes/s", growth.needed,
+                 f"give or take {_rate(2.0 * growth.error)}"),
         Evidence(f"{name} memory used", used, "bytes", float(total), free),
-        Evidence(f"{name} time until it is full, at the earliest", round(growth.soonest), "s",
-                 LONGEST_SECONDS),
+        Evidence(f"{name} time until it is full", growth.soonest, "s", LONGEST_SECONDS,
+                 "at the earliest"),
     ]  # fmt: skip

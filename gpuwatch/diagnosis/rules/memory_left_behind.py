@@ -1,4 +1,4 @@
-"""A GPU's memory is held for a process that does not exist any more.
+"""A GPU's memory is held for a process that no longer exists.
 
 What it checks
     Whether the driver lists memory for a PID that this machine does not have.
@@ -30,9 +30,10 @@ Sources
 
 from gpuwatch.core.model import Process
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import words
 from gpuwatch.diagnosis.rules.shared.cards import present
+from gpuwatch.diagnosis.rules.shared.words import unknown_if
 from gpuwatch.diagnosis.sentence import GPUS, either
 
 _FREE = Advice(
@@ -54,25 +55,24 @@ HOLD_SECONDS = 30.0
 
 def check(window: Window) -> Verdict:
     listed = [gpu for gpu in present(window) if gpu.others is not None]
-    if not listed:
-        return Unknown(("the processes on the GPU",))
+    unknown_if(not listed, "the processes on the GPU")
     left = {gpu.uuid: _left(gpu, "gone") for gpu in listed}
     gpus = [gpu for gpu in listed if _memory(left[gpu.uuid]) >= LEFT_BYTES]
     if not gpus:
-        if any(_left(gpu, "elsewhere") or _left(gpu, "hidden") for gpu in listed):
-            return Unknown(("processes outside this container or of other users",))
+        unseen = any(_left(gpu, "elsewhere", "hidden") for gpu in listed)
+        unknown_if(unseen, "processes outside this container or of other users")
         return Clear("every process that the driver lists is there")
     gone = [process for gpu in gpus for process in left[gpu.uuid]]
-    pids = " ".join(dict.fromkeys([str(process.pid) for process in gone]))
-    many = len({process.pid for process in gone}) > 1
-    who = f"PIDs {pids}, which no longer exist" if many else f"PID {pids}, which no longer exists"
+    pids = list(dict.fromkeys([str(process.pid) for process in gone]))
+    who = f"PID {pids[0]}, which no longer exists"
+    who = f"PIDs {' '.join(pids)}, which no longer exist" if len(pids) > 1 else who
     return Firing(
         summary=f"{GPUS} {either('holds', 'hold')} {words.amount(_memory(gone))} of memory "
                 f"for {who}",
         evidence=[
             Evidence(f"{words.named([gpu])} memory of processes that are gone",
                      _memory(left[gpu.uuid]), "bytes", LEFT_BYTES,
-                     "the driver lists it, and the machine has no such process")
+                     "the driver lists them, but the machine has no such process")
             for gpu in gpus
         ],
         gpus=words.keys(gpus),
@@ -80,8 +80,8 @@ def check(window: Window) -> Verdict:
     )  # fmt: skip
 
 
-def _left(gpu: GpuFacts, how: str) -> list[Process]:
-    return [process for process in gpu.others or () if process.unseen == how]
+def _left(gpu: GpuFacts, *how: str) -> list[Process]:
+    return [process for process in gpu.others or () if process.unseen in how]
 
 
 def _memory(processes: list[Process]) -> float:

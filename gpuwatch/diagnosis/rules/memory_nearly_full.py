@@ -8,8 +8,8 @@ Why it matters
     memory, and the caching allocator frees and reallocates, which synchronises the GPU each time.
 
 Evidence needed
-    Memory used and the card's size, past the job's start-up: while weights are loaded nothing can
-    be said of what its steps need. Growth is memory_growing's, of which this is a symptom.
+    Memory used and the card's size, past the job's start-up: while weights are loaded, nothing
+    shows what its steps need. Where memory grows, memory_growing speaks, and this is its symptom.
 
 When it is wrong
     The driver sees what the framework reserved, not what tensors need: PyTorch keeps freed memory,
@@ -26,14 +26,24 @@ Sources
 """
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import memory_most, memory_share, present
-from gpuwatch.diagnosis.rules.shared.words import amount, in_percent, keys, named, ramp
+from gpuwatch.diagnosis.rules.shared.words import (
+    amount,
+    clear_if,
+    highest,
+    in_percent,
+    is_at_least,
+    keys,
+    named,
+    ramp,
+    unknown_if,
+)
 from gpuwatch.diagnosis.sentence import GPUS
 
 _HEADROOM = Advice(
     "Leave headroom (a smaller batch with gradient accumulation, or activation checkpointing), "
-    "unless it was reserved from the start, as TensorFlow, JAX and servers do.",
+    "unless it was reserved from the start, as by TensorFlow, JAX and servers.",
     setting="batch size",
     why="one larger batch is enough for an out-of-memory error",
 )
@@ -57,46 +67,41 @@ FULL = 0.96  # of the card's memory
 FOREIGN = 0.1  # of the card's memory
 RESERVING = ("jax", "tensorflow")
 
-_UNREAD = Unknown(("memory used", "the card's memory size"))
-
 
 def check(window: Window) -> Verdict:
     gpus = present(window)
-    shares = {gpu.uuid: share for gpu in gpus if (share := memory_share(gpu)) is not None}
-    if not shares:
-        return _UNREAD
-    full = [gpu for gpu in gpus if shares.get(gpu.uuid, 0.0) >= FULL]
-    if full and window.starting:
-        return Unknown(("steady work: the job is still starting up",))
-    if not full:
-        if len(shares) < len(gpus):
-            return _UNREAD
-        return Clear(f"at most {100 * max(shares.values()):.0f}% of the memory is used")
-    framework = None if window.job is None else window.job.job.framework
-    if framework in RESERVING:
-        return Clear(f"{framework} reserves most of the memory by design")
-    if window.job is not None and window.job.job.serves is not None:
-        return Clear("a server reserves memory for its requests by design")
-    share = max(shares[gpu.uuid] for gpu in full)
-    free = min(_total(gpu) - (memory_most(gpu) or 0.0) for gpu in full)
+    shares = [memory_share(gpu) for gpu in gpus]
+    most = highest(shares)
+    if most is None or (most < FULL and None in shares):
+        return Unknown(("memory used", "the card's memory size"))
+    clear_if(most < FULL, f"at most {100 * most:.0f}% of the memory is used")
+    unknown_if(window.starting, "steady work: the job is still starting up")
+    model = None if window.job is None else window.job.job
+    framework = None if model is None else model.framework
+    clear_if(framework in RESERVING, f"{framework} reserves most of the memory by design")
+    serves = model is not None and model.serves is not None
+    clear_if(serves, "a server reserves memory for its requests by design")
+    full = [gpu for gpu, share in zip(gpus, shares, strict=True) if is_at_least(share, FULL)]
     foreign = any((gpu.foreign_memory_bytes or 0.0) >= FOREIGN * _total(gpu) for gpu in full)
-    # Of others, or in a log, nobody knows whether PyTorch's settings are for them.
-    advice = RULE.cure if framework == "torch" else (_HEADROOM,)
     others = ", and other processes hold much of it" if foreign else ""
-    evidence = [
-        Evidence(f"{named([gpu])} highest memory use", memory_most(gpu), "bytes",
-                 FULL * _total(gpu), f"of {amount(_total(gpu))}")
-        for gpu in full
-    ]  # fmt: skip
+    free = amount(min([_free(gpu) for gpu in full]))
     return Firing(
-        summary=f"The memory of {GPUS} is {in_percent(share)} used: {amount(max(0.0, free))} "
-        f"left{others}",
-        evidence=evidence,
-        advice=advice,
-        strength=0.7 + 0.3 * ramp(share, FULL, 0.99),
+        summary=f"The memory of {GPUS} is {in_percent(most)} used: {free} left{others}",
+        evidence=[
+            Evidence(f"{named([gpu])} highest memory use", memory_most(gpu), "bytes",
+                     FULL * _total(gpu), f"of {amount(_total(gpu))}")
+            for gpu in full
+        ],
+        # Of others, or in a log, nobody knows whether PyTorch's settings are for them.
+        advice=RULE.cure if framework == "torch" else (_HEADROOM,),
+        strength=0.7 + 0.3 * ramp(most, FULL, 0.99),
         missing=() if framework is not None else ("the framework",),
         gpus=keys(full),
-    )
+    )  # fmt: skip
+
+
+def _free(gpu: GpuFacts) -> float:
+    return max(0.0, _total(gpu) - (memory_most(gpu) or 0.0))
 
 
 def _total(gpu: GpuFacts) -> int:

@@ -28,8 +28,9 @@ Sources
     NVIDIA, "How to Optimize Data Transfers in CUDA C/C++": pageable transfers are staged.
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loaders, loading, words
+from gpuwatch.diagnosis.rules.shared.words import clear_if, unknown_if
 
 RULE = Rule(
     title="memory not pinned",
@@ -40,7 +41,7 @@ RULE = Rule(
             setting="pin_memory",
             present="False",
             wanted="True",
-            why="a pinned batch is copied faster, and while the GPU works on the last one",
+            why="a pinned batch is copied faster, and while the GPU still works on the last one",
         ),
         Advice(
             "Send smaller types (uint8 images) and convert them on the GPU.",
@@ -57,27 +58,24 @@ LINK_FULL_SHARE = 0.8  # of the link's rate
 def check(window: Window) -> Verdict:
     found = loading.underfed(window)
     why = loading.no_loader(found.job)
-    if why is not None:
-        return Clear(why)
+    clear_if(why is not None, why or "")
     pinned = {rank.pinned_memory for rank in found.ranks}
-    if pinned == {True}:
-        return Clear("a loader thread pins the batches")
-    if False not in pinned:
-        return Unknown(("whether the loader pins memory",))
-    if loaders.is_at_limit(found.workers):
-        return Clear("the loader workers are at their limit: pinning would hardly help")
-    copies, traffic = (
-        loading.reported_copies(found.ranks),
-        cards.idle_traffic(found.gpus, found.idle_share),
-    )
-    wait = found.reported_wait or 0.0
-    least = cards.IDLE_TRAFFIC_BYTES_PER_SECOND
-    if copies is None and words.required(traffic, "PCIe traffic") < least:
-        return Clear(f"little crosses PCIe while the GPU idles ({words.amount(traffic or 0.0)}/s)")
-    if copies is not None and copies < loading.COPIES_SHARE:
-        return Clear(f"the job reports copies taking {copies:.0%} of the time")
-    if copies is not None and wait >= MOSTLY * found.idle_share:
-        return Clear(f"the job reports waiting for data {wait:.0%} of the time, not for copies")
+    clear_if(pinned == {True}, "a loader thread pins the batches")
+    unknown_if(False not in pinned, "whether the loader pins memory")
+    at_limit = loaders.is_at_limit(found.workers)
+    clear_if(at_limit, "the loader workers are at their limit: pinning would hardly help")
+    copies = loading.reported_copies(found.ranks)
+    traffic = cards.idle_traffic(found.gpus, found.idle_share)
+    if copies is None:
+        rate = words.required(traffic, "PCIe traffic")
+        little = f"little crosses PCIe while the GPU idles ({words.amount(rate)}/s)"
+        clear_if(rate < cards.IDLE_TRAFFIC_BYTES_PER_SECOND, little)
+    else:
+        few = f"the job reports copies taking {copies:.0%} of the time"
+        clear_if(copies < loading.COPIES_SHARE, few)
+        wait = found.reported_wait or 0.0
+        data = f"the job reports waiting for data {wait:.0%} of the time, not for copies"
+        clear_if(wait >= MOSTLY * found.idle_share, data)
     return _link_is_full(found, traffic) or _firing(found, traffic, copies)
 
 
@@ -118,14 +116,11 @@ def _evidence(
     return [
         found.evidence,
         Evidence("pinned memory", False, says=unpinned),
-        None if copies is None else
-        Evidence("copies to the GPU", words.percent_of(copies), "% of the time",
+        Evidence("copies to the GPU", None if copies is None else 100.0 * copies, "% of the time",
                  100.0 * loading.COPIES_SHARE, "reported by the job"),
-        words.measured("host to GPU while it idles", traffic, "bytes/s", least,
-                       "batches are copied while no kernel runs", digits=0,
-                       supports=(traffic or 0.0) >= least),
+        Evidence("host to GPU while it idles", traffic, "bytes/s", least,
+                 "batches are copied while no kernel runs", supports=(traffic or 0.0) >= least),
         found.workers_evidence("the workers have spare time: batches are ready"),
-        words.measured("main thread's CPU while the GPU idles", main, "% of a core",
-                       supports=copying, says="it copies" if copying
-                       else "it rests, though a pageable copy would use it"),
+        Evidence("main thread's CPU while the GPU idles", main, "% of a core", supports=copying,
+                 says="it copies" if copying else "it rests, though a pageable copy would use it"),
     ]  # fmt: skip

@@ -13,32 +13,42 @@ Evidence needed
     its own network namespace), its main thread's CPU and its workers' CPU. Stacks name the line.
 
 When it is wrong
-    A thread in the background that logs is harmless and shows the same connection. Ranks on
-    several machines have such connections between them: there it stays undetermined. A connection
-    on which nothing comes for 10 s is open for messages and does not count.
+    A background thread that logs is harmless and shows the same connection. Ranks on several
+    machines have such connections between them: there it stays undetermined. A connection on which
+    nothing comes for 10 s is open for messages and does not count.
 
 Thresholds
-    waiting for half of the idle time or more, that for a core left out (a crowded machine), and
-    for longer than for a core: less is not what it is about. Longer than the GPU idles and 34% of
-    the time more: the GPU works meanwhile on what was queued, or it is a thread in the background;
-    so then the main thread must sleep (25% of a core). Idle runs below 3 s: longer ones are pauses.
+    waiting for half of the idle time or more (on a crowded machine, less the wait for a core), and
+    for longer than for a core: with less, the idle time has another cause. If it waits for more
+    than 34% of the time longer than the GPU idles, the GPU works meanwhile on what was queued, or a
+    background thread waits: then the main thread must sleep (25% of a core). Idle runs below 3 s:
+    longer ones are pauses.
 
 Sources
     MLflow, mlflow.config.enable_async_logging. Linux, sock_diag(7).
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders
 from gpuwatch.diagnosis.rules.shared.loading import MOSTLY_SHARE, Underfed, underfed
-from gpuwatch.diagnosis.rules.shared.words import amount, mean, ramp, strength
+from gpuwatch.diagnosis.rules.shared.words import (
+    amount,
+    clear_if,
+    mean,
+    only,
+    ramp,
+    required,
+    strength,
+    unknown_if,
+)
 
 RULE = Rule(
     title="waits on network calls",
     gives_back="all",
     cure=(
         Advice(
-            "Log from a thread, or with the logger's asynchronous mode, and not in every step.",
-            why="the main thread sleeps until the answer is there, and the GPU with it",
+            "Log from a thread, or in the logger's asynchronous mode, and not at every step.",
+            why="the main thread sleeps until the answer arrives, and so does the GPU",
         ),
     ),
     explains={"oscillation", "batch_too_small"},
@@ -54,34 +64,35 @@ SLEEPS_PERCENT = 25.0
 """Percent of a core: a main thread that does more may be what the GPU waits for, beside a thread in
 the background that logs all the time."""
 LONGEST_SECONDS = 3.0
-UNSEEN = Unknown(("the connections of the training process",))
+UNSEEN = "the connections of the training process"
 
 
 def check(window: Window) -> Verdict:
     found = underfed(window)
-    waits = mean([rank.awaits_network_share for rank in found.ranks])
-    if waits is None or (found.job.job.world_size or 1) > len(found.job.ranks):
-        return UNSEEN
-    least = _least_wait(found)
-    if waits < least:
-        return Clear(f"the training process waits for the network only {waits:.0%} of the time")
-    if found.reported_wait is not None and found.is_for_data:
-        return Clear("the job reports that it waits for data")
-    if not found.worker_count and loaders.is_asked_for_data(found.job):
-        return Clear("it receives its data over the network")
-    runs = [gpu.busy.idle.mean_seconds or 0.0 for gpu in found.gpus if gpu.busy is not None]
-    if max(runs, default=0.0) >= LONGEST_SECONDS:
-        return Clear("the GPUs have long pauses, not a gap in every step")
-    sends = found.job.network_send_bytes_per_second or 0.0
-    if sends >= SENDS_BYTES_PER_SECOND:
-        return Clear(f"it sends {amount(sends)}/s: more than lines of a log")
-    if _busiest_percent(found) > RESTS_PERCENT:
-        return Clear("the main thread or the loader workers have no time to spare")
+    waits = required(mean([rank.awaits_network_share for rank in found.ranks]), UNSEEN)
+    unknown_if((found.job.job.world_size or 1) > len(found.job.ranks), UNSEEN)
+    least, sends = _least_wait(found), found.job.network_send_bytes_per_second or 0.0
+    seldom = f"the training process waits for the network {only(100.0 * waits)} of the time"
+    clear_if(waits < least, seldom)
+    reports = found.reported_wait is not None and found.is_for_data
+    clear_if(reports, "the job reports that it waits for data")
+    receives = not found.worker_count and loaders.is_asked_for_data(found.job)
+    clear_if(receives, "it receives its data over the network")
+    clear_if(_idles_long(found), "the GPUs have long pauses, not a gap in every step")
+    sending = f"it sends {amount(sends)}/s: more than lines of a log"
+    clear_if(sends >= SENDS_BYTES_PER_SECOND, sending)
+    works = _busiest_percent(found) > RESTS_PERCENT
+    clear_if(works, "the main thread or the loader workers have no time to spare")
     main = found.main_idle_percent
     sleeps = main is not None and main <= SLEEPS_PERCENT
-    if waits > found.idle_share + BEYOND_SHARE and not sleeps:
-        return Unknown(("stacks: a connection of the training process always waits",))
+    always = waits > found.idle_share + BEYOND_SHARE and not sleeps
+    unknown_if(always, "stacks: a connection of the training process always waits")
     return _firing(found, waits, least)
+
+
+def _idles_long(found: Underfed) -> bool:
+    runs = [gpu.busy.idle.mean_seconds or 0.0 for gpu in found.gpus if gpu.busy is not None]
+    return max(runs, default=0.0) >= LONGEST_SECONDS
 
 
 def _idle_beside_crowding(found: Underfed) -> float:
@@ -110,17 +121,14 @@ def _busiest_percent(found: Underfed) -> float:
 def _firing(found: Underfed, waits: float, least: float) -> Firing:
     workers, idle = found.workers, _idle_beside_crowding(found)
     return Firing(
-        summary=f"{found.complaint}: the training loop waits for answers over the network",
+        summary=f"{found.complaint}: the training loop waits for answers from the network",
         evidence=(
             found.evidence,
-            Evidence("waits for the network", round(100.0 * waits, 1), "% of the time",
-                     round(100.0 * least, 1),
+            Evidence("waits for the network", 100.0 * waits, "% of the time", 100.0 * least,
                      "an answer was due on a connection of the training process"),
             Evidence("main thread's CPU while the GPU idles", found.main_idle_percent,
                      "% of a core", RESTS_PERCENT, "it sleeps"),
-            None if workers is None else
-            Evidence("loader workers' CPU", workers.cpu_percent, "% of a core each",
-                     says="they have time to spare: batches are ready"),
+            found.workers_evidence("they have time to spare: batches are ready"),
         ),
         strength=strength(
             found.clearness, ramp(waits, 0.3 * idle, 0.8 * idle), 0.6 if workers is None else 1.0

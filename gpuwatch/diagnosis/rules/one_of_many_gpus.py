@@ -28,10 +28,10 @@ Sources
     all memory of all visible GPUs), PyTorch (Getting Started with Distributed Data Parallel).
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import UNUSED_PERCENT, required_load, unused
 from gpuwatch.diagnosis.rules.shared.loading import job_of
-from gpuwatch.diagnosis.rules.shared.words import keys, named, ramp, rounded, verb
+from gpuwatch.diagnosis.rules.shared.words import clear_if, keys, named, ramp, unknown_if, verb
 from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
@@ -50,31 +50,31 @@ _ALL_OF_THEM = {
 
 def check(window: Window) -> Verdict:
     job, gpus, rests = job_of(window), required_load(window), unused(window)
-    given = [rank.visible_gpus or 0 for rank in job.job.ranks]
-    more = given[0] - len(gpus) if len(given) == 1 else 0
-    if window.starting or not (rests or more > 0):
-        return Clear("it works on all GPUs that it is known to have")
-    if window.watched_seconds < LONG_ENOUGH_SECONDS:
-        return Unknown((f"{LONG_ENOUGH_SECONDS:.0f} s of data",))
+    ranks = job.job.ranks
+    more = (ranks[0].visible_gpus or 0) - len(gpus) if len(ranks) == 1 else 0
+    all_used = window.starting or not (rests or more > 0)
+    clear_if(all_used, "it works on all GPUs that it is known to have")
+    early = window.watched_seconds < LONG_ENOUGH_SECONDS
+    unknown_if(early, f"{LONG_ENOUGH_SECONDS:.0f} s of data")
     way = _ALL_OF_THEM.get(job.job.framework or "", "write and start it for several")
     left = f"{number(more)} more that it may use {'is' if more == 1 else 'are'} untouched"
     left = f"{named(rests)} {verb(rests, 'runs', 'run')} nothing" if rests else left
+    used = named([gpu for gpu in gpus if gpu not in rests])
+    name_them = Advice(
+        "Name only the GPUs that the job uses in CUDA_VISIBLE_DEVICES; to use all of "
+        f"them, {way.format(len(gpus) + max(0, more))}.",
+        setting="CUDA_VISIBLE_DEVICES",
+        why="others can then use the rest",
+    )
     return Firing(
-        summary=f"The job works on {named([gpu for gpu in gpus if gpu not in rests])} only: {left}",
+        summary=f"The job uses only {used}: {left}",
         evidence=[
-            *[Evidence(f"{named([gpu])} busy", rounded(gpu.busy_percent), "%", UNUSED_PERCENT)
+            *[Evidence(f"{named([gpu])} busy", gpu.busy_percent, "%", UNUSED_PERCENT)
               for gpu in rests],
             *[Evidence(f"{named([gpu])} memory held by the job", gpu.own_memory_bytes, "bytes")
               for gpu in rests],
         ],
-        advice=(
-            Advice(
-                "Name only the GPUs that the job uses in CUDA_VISIBLE_DEVICES; to use all of "
-                f"them, {way.format(len(gpus) + max(0, more))}.",
-                setting="CUDA_VISIBLE_DEVICES",
-                why="others can use the rest meanwhile",
-            ),
-        ),
+        advice=(name_them,),
         severity=None if rests else "info",
         strength=0.7 + 0.3 * ramp(window.watched_seconds, LONG_ENOUGH_SECONDS, 60.0),
         gpus=keys(rests or gpus),

@@ -11,8 +11,8 @@ Evidence needed
     The processes of the job and their parents.
 
 When it is wrong
-    While a job ends, its workers take a moment to end, too: only those still there some seconds
-    later are left over. Workers that a loader re-parents on purpose are rare.
+    When a job ends, its workers take a moment to end, too: only those that are still there some
+    seconds later count. Workers that are given another parent on purpose are rare.
 
 What to do
     Check that they do nothing (a program can leave processes behind on purpose), then kill PID; if
@@ -27,9 +27,10 @@ Sources
     whether its parent is alive, and only while it waits for work.
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.facts.window import JobFacts
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB, job_of
-from gpuwatch.diagnosis.rules.shared.words import amount, counted
+from gpuwatch.diagnosis.rules.shared.words import amount, clear_if, counted, unknown_if
 
 _GROUP = Advice(
     "Start jobs so that their whole process group ends with them.",
@@ -53,35 +54,32 @@ def check(window: Window) -> Verdict:
     job = job_of(window)
     left = [one for one in job.job.members if one.orphaned and one.role == "loader_worker"]
     count = len(left) or (0 if job.workers is None else job.workers.orphaned)
-    if count == 0:
-        if not job.job.members and job.workers is None:
-            return Unknown(NO_JOB)
-        return Clear("every process of the job still has its parent")
-    held = [gpu.own_memory_bytes for gpu in window.gpus if gpu.own_memory_bytes is not None]
-    # With a rank alive the GPU memory is that of the running job; of one that has ended nobody
-    # adds it up any more.
-    alone = not job.job.having("rank") and not job.has_ended
-    on_gpu = sum(held) if held and alone else None
+    unseen = not job.job.members and job.workers is None
+    unknown_if(count == 0 and unseen, *NO_JOB)
+    clear_if(count == 0, "every process of the job still has its parent")
+    on_gpu, pids = _gpu_memory(window, job), " ".join([str(one.pid) for one in left[:PIDS_NAMED]])
     holding = f", holding {amount(on_gpu)} of GPU memory" if on_gpu else ""
-    verb = "has" if count == 1 else "have"
-    pids = " ".join([str(member.pid) for member in left[:PIDS_NAMED]])
-    command = f" kill {pids}" if pids else " kill, with their PIDs"
     more = f" and {len(left) - PIDS_NAMED} more" if len(left) > PIDS_NAMED else ""
-    resident = [m.memory_resident_bytes for m in left if m.memory_resident_bytes is not None]
-    parted = "the process that started them has ended" + (f": PID {pids}" if pids else "")
-    evidence = [
-        Evidence("workers without a parent", float(count), None, 1.0, parted),
-        Evidence("host memory they hold", float(sum(resident)), "bytes",
-                 says="shared pages counted for each") if resident else None,
-        Evidence("GPU memory they hold", on_gpu, "bytes",
-                 says="the next run cannot have it") if on_gpu else None,
-    ]  # fmt: skip
-    end = f"Check that they are doing nothing (py-spy dump --pid PID), then end them:{command}"
+    end = "Check that they are doing nothing (py-spy dump --pid PID), then end them with "
+    end += f"kill {pids}{more}." if pids else "kill and their PIDs."
+    resident = sum([one.memory_resident_bytes or 0 for one in left])
     return Firing(
-        summary=f"{counted(count, 'loader worker')} {verb} outlived the training process{holding}",
-        evidence=evidence,
-        advice=(
-            Advice(f"{end}{more}.", why="a program can leave processes on purpose"),
-            *RULE.cure,
-        ),
-    )
+        summary=f"{counted(count, 'loader worker')} {'has' if count == 1 else 'have'} outlived the "
+        f"training process{holding}",
+        evidence=[
+            Evidence("workers without a parent", float(count), None, 1.0,
+                     "the process that started them has ended"),
+            Evidence("host memory they hold", resident or None, "bytes",
+                     says="shared pages counted for each"),
+            Evidence("GPU memory they hold", on_gpu, "bytes", says="the next run cannot have it"),
+        ],
+        advice=(Advice(end, why="a program may leave processes running on purpose"), *RULE.cure),
+    )  # fmt: skip
+
+
+def _gpu_memory(window: Window, job: JobFacts) -> float | None:
+    """Return the GPU memory that they hold. With a rank alive it is that of the running job; of one
+    that has ended nobody adds it up any more."""
+    alone = not job.job.having("rank") and not job.has_ended
+    held = sum([gpu.own_memory_bytes or 0.0 for gpu in window.gpus])
+    return held if alone and held else None

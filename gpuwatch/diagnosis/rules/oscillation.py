@@ -1,4 +1,4 @@
-"""The GPU goes 0% -> 99% -> 0%: it works in bursts and waits between them.
+"""The GPU goes 0% -> 99% -> 0%: it works in bursts and waits in between.
 
 What it checks
     The shape of the utilisation alone: repeated idle runs that reach the bottom between busy runs
@@ -22,10 +22,10 @@ When it is wrong
     thing to mend: only time in the waits themselves counts.
 
 What to do
-    Find out what it waits for before anything is changed: data, requests, environments, other
+    Find out what it waits for before you change anything: data, requests, environments, other
     ranks, saves and validation look alike from the GPU. The finding names those that nothing known
-    speaks against, and the reading that would decide: the job's processes (gpuwatch beside it), the
-    stacks of its main thread, or what the loop reports of itself (gpuwatch.torch).
+    speaks against, and the reading that would decide: the job's processes (run gpuwatch where the
+    job runs), the stacks of its main thread, or what the loop itself reports (gpuwatch.torch).
 
 Thresholds
     5 idle runs in the window, or 3 in a rhythm: no single event. Lowest samples at 15% or less and
@@ -44,9 +44,10 @@ from collections.abc import Sequence
 
 from gpuwatch.core import units
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loading, open_causes, pauses, words
-from gpuwatch.diagnosis.sentence import GPUS, IS
+from gpuwatch.diagnosis.rules.shared.words import clear_if
+from gpuwatch.diagnosis.sentence import GPUS, either
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
 RULE = Rule(
@@ -67,32 +68,25 @@ FINE_SECONDS = 0.3
 def check(window: Window) -> Verdict:
     loading.settle_early(window)
     gpus = cards.required_load(window)
-    if window.job is not None:
-        gpus = [gpu for gpu in gpus if not cards.is_others(gpu)]
-    if not gpus:
-        return Clear("only others use its GPUs now")
-    idle = [
-        (gpu, gpu.busy)
-        for gpu in gpus
-        if gpu.busy and pauses.idle_outside_pauses(window, gpu) >= IDLE_SHARE
-    ]
-    if not idle:
-        return Clear("the GPUs idle for less than 15% of the time")
-    waits = [(gpu, wave) for gpu, wave in idle if pauses.waits_share(window, gpu) >= IDLE_SHARE]
-    swinging = [one for one in waits if _recurs(one[1])]
-    if loading.runs_by_hand(window.job, [wave for _, wave in swinging]):
-        return Clear("the cells of a notebook run when somebody runs them")
+    own = [gpu for gpu in gpus if window.job is None or not cards.is_others(gpu)]
+    clear_if(not own, "only other processes use its GPUs now")
+    idle = [gpu for gpu in own if pauses.idle_outside_pauses(window, gpu) >= IDLE_SHARE]
+    clear_if(not idle, f"the GPUs idle for less than {IDLE_SHARE:.0%} of the time")
+    waits = [gpu for gpu in idle if pauses.waits_share(window, gpu) >= IDLE_SHARE]
+    swinging = [(gpu, gpu.busy) for gpu in waits if gpu.busy and _recurs(gpu.busy)]
+    by_hand = loading.runs_by_hand(window.job, [wave for _, wave in swinging])
+    clear_if(by_hand, "the cells of a notebook run when somebody runs them")
     if swinging:
         return _firing(window, swinging)
-    hidden = [
-        wave.sample_seconds
-        for _, wave in idle
-        if wave.faster_than_seen or wave.middling_share >= MIDDLING_SHARE
-    ]
+    hidden = [gpu.busy.sample_seconds for gpu in idle if gpu.busy and _may_hide(gpu.busy)]
     slow = max(hidden, default=0.0)
-    if slow > FINE_SECONDS:
-        return Unknown((f"GPU samples finer than {slow:.1g} s",))
+    words.unknown_if(slow > FINE_SECONDS, f"GPU samples finer than {slow:.1g} s")
     return Clear("the GPUs idle, but not in bursts")
+
+
+def _may_hide(wave: Waveform) -> bool:
+    """Check whether it may swing faster than its samples show."""
+    return wave.faster_than_seen or wave.middling_share >= MIDDLING_SHARE
 
 
 def _recurs(wave: Waveform) -> bool:
@@ -106,7 +100,7 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
     period = words.mean([wave.period_seconds for _, wave in swinging])
     ranks = () if window.job is None else loading.driving(window.job, gpus)
     rhythm = "without a rhythm" if period is None else f"every {words.lasting(period)}"
-    waits = f"{IS} starved in bursts, {rhythm}: idle {words.in_percent(lost)} of the time"
+    waits = f"{either('works', 'work')} in bursts, {rhythm}: idle {words.in_percent(lost)}"
     outside = window.job is not None and open_causes.waits_outside(window.job, ranks)
     clear = words.strength(
         words.ramp(lost, IDLE_SHARE - 0.05, 0.4),
@@ -114,7 +108,7 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
         1.0 if period is not None else 0.3,
     )
     return Firing(
-        summary=f"{GPUS} {waits}{_for_what(ranks, window)}",
+        summary=f"{GPUS} {waits} of the time{_for_what(ranks, window)}",
         evidence=_evidence(window, first, lost, period, ranks),
         advice=(_advice(window, ranks),),
         # What comes without a rhythm can be a person, or requests.
@@ -147,16 +141,15 @@ def _evidence(
     least = LEAST_RUNS if period is None else LEAST_IN_RHYTHM
     runs, each = float(wave.idle.count), words.lasting(wave.idle.mean_seconds or 0.0)
     return [
-        Evidence("idle", words.percent_of(lost), "%", words.percent_of(IDLE_SHARE),
-                 "of the time no kernel ran"),
-        Evidence("lowest samples (5%)", round(wave.low_percent, 1), "%", 15.0, "it drops to idle"),
-        Evidence("highest samples (5%)", round(wave.high_percent, 1), "%", 70.0,
-                 "and up to full work: the GPU could do more"),
+        Evidence("idle", 100.0 * lost, "%", 100.0 * IDLE_SHARE, "of the time no kernel ran"),
+        Evidence("lowest samples (5%)", wave.low_percent, "%", 15.0, "it drops to idle"),
+        Evidence("highest samples (5%)", wave.high_percent, "%", 70.0,
+                 "it goes up to full work: the GPU could do more"),
         Evidence("idle runs", runs, None, float(least),
                  f"of {each} each, seen in {words.lasting(wave.seconds)}"),
-        words.measured("period", period, "s", says="it is periodic", digits=2),
-        words.measured("host to GPU while it idles", rate, "bytes/s",
-                       cards.IDLE_TRAFFIC_BYTES_PER_SECOND, copies, supports=much, digits=0),
+        Evidence("period", period, "s", says="it is periodic"),
+        Evidence("host to GPU while it idles", rate, "bytes/s",
+                 cards.IDLE_TRAFFIC_BYTES_PER_SECOND, copies, supports=much),
         loading.wait_evidence(loading.reported_wait(ranks)),
         None if against is None else
         Evidence("data loader", "unlikely", says=against, supports=False),
@@ -164,14 +157,14 @@ def _evidence(
 
 
 def _advice(window: Window, ranks: Sequence[RankFacts]) -> Advice:
-    why = "seen from the GPU, the causes look the same, and each has another cure"
+    why = "from the GPU alone these causes look the same, and each has a different cure"
     job, wait = window.job, loading.reported_wait(ranks)
     if job is None:
         beside = "No process is visible here; run it where the job runs"
         return Advice(f"{beside}: gpuwatch diagnose --pid PID.", why=why)
     if wait is not None and wait >= loading.STARVED_SHARE:
         see = f"See what makes the batches late: gpuwatch diagnose --stacks --pid {job.job.pid}."
-        return Advice(see, why="the job waits for its data, and its workers' CPU does not say why")
+        return Advice(see, why="the job waits for data, and its workers' CPU does not show why")
     return Advice(
         f"Before changing anything, get {open_causes.what_decides(window, ranks)}.", why=why
     )

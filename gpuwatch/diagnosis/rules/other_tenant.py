@@ -36,8 +36,9 @@ Sources
 from gpuwatch.core import units
 from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loading, words
+from gpuwatch.diagnosis.rules.shared.words import clear_if, highest, unknown_if
 from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 RULE = Rule(
@@ -60,31 +61,25 @@ _NO_SHARES = "SM share per process"
 
 
 def check(window: Window) -> Verdict:
-    job = loading.job_of(window)
-    gpus = cards.present(window)
-    # Either share is enough: who holds no memory runs nothing.
-    known = [
-        gpu
-        for gpu in gpus
-        if gpu.foreign_busy_percent is not None or gpu.foreign_memory_bytes is not None
-    ]
-    if not known:
-        return Unknown((_NO_SHARES, "GPU memory per process"))
-    at_work = [
-        gpu for gpu in known if gpu.own_busy_percent is None or gpu.own_busy_percent >= OWN_PERCENT
-    ]
-    taking = [gpu for gpu in at_work if (gpu.foreign_busy_percent or 0.0) >= BUSY_PERCENT]
-    holding = [gpu for gpu in at_work if (gpu.foreign_memory_bytes or 0.0) >= MEMORY_BYTES]
+    job, gpus = loading.job_of(window), cards.present(window)
+    # Either share is enough: a process that holds no memory runs nothing.
+    known = [gpu for gpu in gpus if highest(_of_others(gpu)) is not None]
+    unknown_if(not known, _NO_SHARES, "GPU memory per process")
+    at_work = [gpu for gpu in known if not words.is_below(gpu.own_busy_percent, OWN_PERCENT)]
+    taking = [gpu for gpu in at_work if words.is_at_least(gpu.foreign_busy_percent, BUSY_PERCENT)]
+    holding = [gpu for gpu in at_work if words.is_at_least(gpu.foreign_memory_bytes, MEMORY_BYTES)]
     if taking:
         friendly = all(_is_friendly(job.job, gpu) for gpu in taking)
         return _together(taking) if friendly else _taking(job.job, taking)
     if holding:
         return _holding(holding)
-    if not at_work:
-        return Clear("the job itself runs nothing")
-    if len(known) < len(gpus):
-        return Unknown((_NO_SHARES,))
-    return Clear("no other process uses its GPU" + ("" if len(gpus) == 1 else "s"))
+    clear_if(not at_work, "the job itself runs nothing")
+    unknown_if(len(known) < len(gpus), _NO_SHARES)
+    return Clear(f"no other process uses its {words.verb(gpus, 'GPU', 'GPUs')}")
+
+
+def _of_others(gpu: GpuFacts) -> tuple[float | None, float | None]:
+    return gpu.foreign_busy_percent, gpu.foreign_memory_bytes
 
 
 def _others(gpus: list[GpuFacts]) -> list[str]:
@@ -113,40 +108,41 @@ def _is_friendly(job: Job, gpu: GpuFacts) -> bool:
 
 def _together(gpus: list[GpuFacts]) -> Firing:
     """Several programs of one user."""
-    own = words.highest([gpu.own_busy_percent for gpu in gpus])
-    share = words.highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
-    encoder = words.highest([gpu.encoder_percent for gpu in gpus])
+    own = highest([gpu.own_busy_percent for gpu in gpus])
+    share = highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
+    encoder = highest([gpu.encoder_percent for gpu in gpus])
     encodes, mps = words.is_at_least(encoder, cards.ENCODES_PERCENT), _runs_mps(gpus[0])
-    count = max(len(gpu.others or ()) - _runs_mps(gpu) for gpu in gpus)
+    count = max([len(gpu.others or ()) - _runs_mps(gpu) for gpu in gpus])
     programs = words.counted(count, "other program") if count else "other programs"
     how = " through MPS, side by side" if mps else " of the same user"
-    taken = f": they take {number(share)}% of the time"
+    taken = f"they take {number(share)}% of the time"
     taken += "" if own is None else f", this one {number(own)}%"
-    video = f"; its video encoder is {number(encoder or 0.0)}% busy" if encodes else ""
-    leave = Advice(
-        "Leave it as it is if together they do more than one after the other: add up what they do "
-        "in a second, and compare that with one alone.",
-        why="under MPS their kernels share the multiprocessors" if mps else
-        "the encoder is what they share, not the multiprocessors" if encodes else
-        "processes on one GPU take turns unless MPS runs their kernels side by side",
-    )  # fmt: skip
+    video = f"; the video encoder is {number(encoder or 0.0)}% busy" if encodes else ""
+    why = "processes on one GPU take turns unless MPS runs their kernels side by side"
+    if mps:
+        why = "under MPS their kernels share the multiprocessors"
+    elif encodes:
+        why = "the encoder is what they share, not the multiprocessors"
     return Firing(
         severity="info",
-        summary=f"{GPUS} {IS} shared with {programs}{how}{taken}{video}",
+        summary=f"{GPUS} {IS} shared with {programs}{how}: {taken}{video}",
         evidence=[
             *_evidence(gpus),
-            words.measured("video encoder", encoder, "%", cards.ENCODES_PERCENT, supports=encodes),
+            Evidence("video encoder", encoder, "%", cards.ENCODES_PERCENT, supports=encodes),
         ],
-        advice=(leave,),
+        advice=(
+            Advice("Leave it as it is if together they get more done than one after the other: "
+                   "compare their combined throughput with that of one alone.", why=why),
+        ),
         strength=0.75,
         gpus=words.keys(gpus),
-    )
+    )  # fmt: skip
 
 
 def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
-    share = words.highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
+    share = highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
     # In an order that is the same for all of them, so that they say one thing.
-    own = words.highest([gpu.own_busy_percent for gpu in gpus])
+    own = highest([gpu.own_busy_percent for gpu in gpus])
     taken = " and ".join([f"{number(one)}%" for one in sorted([share, own or 0.0], reverse=True)])
     taken = f"{number(share)}% goes to others" if own is None else f"{taken} of the time"
     move = Advice(
@@ -165,14 +161,14 @@ def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
 
 
 def _holding(gpus: list[GpuFacts]) -> Firing:
-    held = words.highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
+    held = highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
     ask = Advice(
         f"Before trying a larger batch, ask whether {units.listed(_others(gpus))} can free it, or "
         "use another GPU.",
         why="memory that others hold cannot be used here",
     )
     blind = any(gpu.foreign_busy_percent is None for gpu in gpus)
-    little = "" if blind else f" and {either('use it', 'use them')} little"
+    little = "" if blind else f" but use {either('it', 'them')} little"
     return Firing(
         severity=None if any(_is_crowded(gpu) for gpu in gpus) else "info",
         summary=f"Other processes hold {words.amount(held)} of memory on {GPUS}{little}",
@@ -195,7 +191,7 @@ def _evidence(gpus: list[GpuFacts]) -> list[Evidence]:
     for gpu in gpus:
         name, busy, memory = words.named([gpu]), gpu.foreign_busy_percent, gpu.foreign_memory_bytes
         rows += [
-            Evidence(f"{name} SM share of others", words.rounded(busy), "%", BUSY_PERCENT,
+            Evidence(f"{name} SM share of others", busy, "%", BUSY_PERCENT,
                      supports=(busy or 0.0) >= BUSY_PERCENT),
             Evidence(f"{name} SM share of this job", gpu.own_busy_percent, "%"),
             Evidence(f"{name} memory of others", memory, "bytes", float(MEMORY_BYTES),

@@ -19,9 +19,9 @@ When it is wrong
     external box has four lanes: while the GPU is fed that is only information.
 
 What to do
-    Reseat the card and its riser, look for PCIe errors in the kernel log, check the slot's
-    settings in the firmware. Meanwhile: fewer bytes (uint8 images, converted on the GPU), pinned
-    memory and copies that overlap with work.
+    Reseat the card and its riser, look for PCIe errors in the kernel log, check the slot's settings
+    in the firmware. Meanwhile: fewer bytes (uint8 images, converted on the GPU), pinned memory and
+    copies that overlap with work.
 
 Thresholds
     25% of the link's possible rate or less is always reported: no usual lane layout does that. 50%
@@ -33,13 +33,11 @@ Thresholds
     rate: lanes times 0.25, 0.5, 0.985, 1.969, 3.938 and 7.563 GB/s for generations 1 to 6.
 
 Sources
-    PCI-SIG's rates per lane (generation 1: 0.25 GB/s, about doubling each generation); NVML's
-    current and maximum link generation and width, of which the current one falls when idle, and
-    its PCIe throughput (a byte counter over 20 ms).
+    PCI-SIG's rates per lane. NVML: current and maximum link generation and width, PCIe throughput.
 """
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import busy_link_rate, link_rate, present
 from gpuwatch.diagnosis.rules.shared.words import (
     clamp,
@@ -48,7 +46,7 @@ from gpuwatch.diagnosis.rules.shared.words import (
     keys,
     named,
     ramp,
-    rounded,
+    unknown_if,
 )
 from gpuwatch.diagnosis.sentence import GPUS, either
 
@@ -71,20 +69,18 @@ IDLE_SHARE = 0.08
 
 
 def check(window: Window) -> Verdict:
-    gpus, missing = present(window), ("the PCIe link's generation and width under load",)
-    known = [(gpu, ratio) for gpu in gpus if (ratio := _ratio(gpu)) is not None]
-    if not known:
-        return Unknown(missing)
-    slow = [
-        (gpu, ratio)
-        for gpu, ratio in known
-        if ratio <= QUARTER or (ratio <= HALF and (_waits(gpu) or 0.0) > 0.0)
-    ]
+    gpus, unread = present(window), "the PCIe link's generation and width under load"
+    known = {gpu.uuid: ratio for gpu in gpus if (ratio := _ratio(gpu)) is not None}
+    unknown_if(not known, unread)
+    slow = [gpu for gpu in gpus if _is_slow(gpu, known.get(gpu.uuid, 1.0))]
     if slow:
-        return _firing([gpu for gpu, _ in slow], [ratio for _, ratio in slow])
-    if len(known) < len(gpus):
-        return Unknown(missing)
+        return _firing(slow, [known[gpu.uuid] for gpu in slow])
+    unknown_if(len(known) < len(gpus), unread)
     return Clear("its PCIe link runs at full speed under load")
+
+
+def _is_slow(gpu: GpuFacts, ratio: float) -> bool:
+    return ratio <= QUARTER or (ratio <= HALF and (_waits(gpu) or 0.0) > 0.0)
 
 
 def _ratio(gpu: GpuFacts) -> float | None:
@@ -121,7 +117,7 @@ def _firing(gpus: list[GpuFacts], ratios: list[float]) -> Firing:
     first, ratio = gpus[0], min(ratios)
     waited = [(_waits(gpu), one) for gpu, one in zip(gpus, ratios, strict=True)]
     loss = highest([None if wait is None else clamp(wait * (1.0 - one)) for wait, one in waited])
-    blind, waits = loss is None, loss is not None and loss > 0.0
+    waits, matters = (loss or 0.0) > 0.0, loss != 0.0
     link = f"generation {first.pcie_generation_busy} x{first.pcie_width_busy}"
     best = f"generation {first.identity.pcie_generation_max} x{first.identity.pcie_width_max}"
     copies = either("the GPU waits", "the GPUs wait")
@@ -131,7 +127,7 @@ def _firing(gpus: list[GpuFacts], ratios: list[float]) -> Firing:
         setting="PCIe link",
         present=link,
         wanted=best,
-        why="nothing waits for copies now; models load more slowly",
+        why="nothing waits for copies now; only models load more slowly",
     )
     reseat = Advice(
         "Check that its slot has that many lanes, reseat the card and its riser, and look for PCIe "
@@ -142,16 +138,16 @@ def _firing(gpus: list[GpuFacts], ratios: list[float]) -> Firing:
         why=f"it copies at {100 * ratio:.0f}% of the possible rate",
     )
     return Firing(
-        severity=None if waits or blind else "info",
+        severity=None if matters else "info",
         summary=f"The PCIe {either('link', 'links')} of {GPUS} {either('runs', 'run')} at {link} "
         f"under load instead of {best}{cost}",
         evidence=[item for gpu in gpus for item in _evidence(gpu)],
-        advice=(reseat, *RULE.cure) if waits or blind else (harmless,),
+        advice=(reseat, *RULE.cure) if matters else (harmless,),
         strength=0.75 + 0.25 * ramp(ratio, HALF, 0.1) if waits else 0.6,
-        missing=("PCIe traffic",) if blind else (),
+        missing=("PCIe traffic",) if loss is None else (),
         gpus=keys(gpus),
         lost_share=loss if waits else None,
-        explains=None if waits or blind else frozenset(),
+        explains=None if matters else frozenset(),
     )
 
 
@@ -166,5 +162,5 @@ def _evidence(gpu: GpuFacts) -> list[Evidence]:
                  identity.pcie_width_max),
         Evidence(f"{name} traffic to the GPU while no kernel runs", _idle_traffic(gpu), "bytes/s",
                  filled, carries, supports=bool(_waits(gpu))),
-        Evidence(f"{name} busy", rounded(gpu.busy_percent), "%"),
+        Evidence(f"{name} busy", gpu.busy_percent, "%"),
     ]  # fmt: skip

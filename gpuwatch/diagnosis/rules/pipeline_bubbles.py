@@ -35,20 +35,10 @@ Sources
 """
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import (
-    WAITING,
-    Advice,
-    Clear,
-    Evidence,
-    Firing,
-    Rule,
-    Unknown,
-    Verdict,
-    Window,
-)
+from gpuwatch.diagnosis.rule import WAITING, Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import settle_early
 from gpuwatch.diagnosis.rules.shared.ranks import looks, ranks_of
-from gpuwatch.diagnosis.rules.shared.words import keys, named, percent_of, ramp
+from gpuwatch.diagnosis.rules.shared.words import clear_if, keys, named, ramp, unknown_if
 from gpuwatch.diagnosis.sentence import number
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
@@ -80,7 +70,7 @@ MOST_AT_ONCE = 0.55  # of the GPUs
 TURNS = 0.6  # of exact ones
 HIDDEN_SHARE, SHORT_SHARE = 0.5, 0.25  # of the samples
 LEAST_SUM, MOST_SUM = 0.75, 1.05  # of one GPU's time
-UNSEEN = Unknown(("utilisation finer than the steps",))
+UNSEEN = "utilisation finer than the steps"
 
 
 def check(window: Window) -> Verdict:
@@ -88,21 +78,16 @@ def check(window: Window) -> Verdict:
     settle_early(window)
     by_power = all(gpu.idle_share < IDLE_SHARE for gpu in gpus)
     waits = [(gpu.spins_share or 0.0) if by_power else gpu.idle_share for gpu in gpus]
-    if min(waits) < IDLE_SHARE:
-        return Clear("not all of its GPUs wait for a good part of the time")
+    clear_if(min(waits) < IDLE_SHARE, "not all of its GPUs wait for a good part of the time")
     lost = sum(waits) / len(gpus)
     at_once = len(gpus) * (1.0 - lost)
-    turns = _turns(window, gpus, by_power=by_power)
-    if _too_fast(gpus):
-        if not _shares_one(window, at_once):
-            return UNSEEN
-        turns = None
-    elif turns is None:
-        return UNSEEN
-    elif _not_in_turns(window, gpus, turns, at_once):
-        return Clear("its GPUs do not work in turns")
-    if turns is not None and _fewest_stretches(gpus, by_power=by_power) < LEAST_STRETCHES:
-        return Clear("its GPUs did not take turns often enough")
+    turns, hidden = _turns(window, gpus, by_power=by_power), _too_fast(gpus)
+    unknown_if(not _shares_one(window, at_once) if hidden else turns is None, UNSEEN)
+    if hidden or turns is None:
+        return _firing(window, gpus, None, lost, by_power=by_power)
+    clear_if(_not_in_turns(window, gpus, turns, at_once), "its GPUs do not work in turns")
+    few = _fewest_stretches(gpus, by_power=by_power) < LEAST_STRETCHES
+    clear_if(few, "its GPUs did not take turns often enough")
     return _firing(window, gpus, turns, lost, by_power=by_power)
 
 
@@ -154,18 +139,18 @@ def _firing(
         strength = 0.6 + 0.4 * ramp(turns, TURNS, 1.0) - 0.1 * (window.job is None)
         does = "draws power" if by_power else "is busy"
         says = f"where one {does}, the others do less"
-        evidence = Evidence("turns", percent_of(turns), "%", 100.0 * TURNS, says)
+        evidence = Evidence("turns", 100.0 * turns, "%", 100.0 * TURNS, says)
     return Firing(
         summary=f"{named(gpus)} work {how}, {number(at_once, 1)} of {number(len(gpus))} at a time: "
-        f"stages of a pipeline, or of one model split over GPUs, that wait for each other"
+        "pipeline stages, or parts of one model split over GPUs, that wait for each other"
         f"{looks(window)}",
         evidence=[
-            Evidence("GPUs at work at a time", round(at_once, 1), None, float(len(gpus)),
+            Evidence("GPUs at work at a time", at_once, None, float(len(gpus)),
                      "on average; the others wait"),
             evidence,
         ],
         strength=strength,
-        missing=UNSEEN.missing if turns is None else (),
+        missing=(UNSEEN,) if turns is None else (),
         gpus=keys(gpus),
         lost_share=lost,
         lost_while_busy=by_power,

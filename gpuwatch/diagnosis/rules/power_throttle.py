@@ -13,9 +13,9 @@ Evidence needed
     stays at a lowered limit is weaker evidence. The SM clock under load and its maximum.
 
 When it is wrong
-    A card at its own default limit reports the power cap whenever it works hard (large matrix
-    products on an H100 hit it by design): that is full speed and no finding. Limits and clocks may
-    have been lowered on purpose: noise, heat, the rack's budget, energy, repeatable numbers.
+    A card at its own default limit reports the power cap whenever it works hard: that is full speed
+    and no finding. Limits and clocks may have been lowered on purpose: noise, heat, the rack's
+    budget, energy, repeatable numbers.
 
 What to do
     Reset a limit that was not intended (nvidia-smi -pl), locked clocks (-rgc) or application clocks
@@ -28,14 +28,13 @@ Thresholds
     clocks to half or less (NVML), so one second per minute is worth a line. Without the reasons,
     power at 95% of the limit: the driver keeps it a few percent below.
 
-    clock 3% lower to be called slower; below 9% nothing is said, since less than 10% would be
-    gained. 35% below the maximum where no reason is given: cards without a cap run within 20% of
-    it, some consumer cards a little lower. All but NVML's "half" are this project's choice.
+    clock 3% lower to be called slower. 35% below the maximum where no reason is given: cards
+    without a cap run within 20% of it, some consumer cards a little lower. All but NVML's "half"
+    are this project's choice.
 
 Sources
-    NVML clocks-event reasons: SwPowerCap (clocks are lowered to stay within the power limit),
-    HwPowerBrakeSlowdown (an external brake, for example from the power supply, cuts clocks to half
-    or less), ApplicationsClocksSetting. nvidia-smi: options -lgc, -rgc, -ac, -rac.
+    NVML clocks-event reasons: SwPowerCap, HwPowerBrakeSlowdown, ApplicationsClocksSetting.
+    nvidia-smi: options -lgc, -rgc, -ac, -rac.
 """
 
 from gpuwatch.core.throttling import REASONS
@@ -47,12 +46,21 @@ from gpuwatch.diagnosis.rule import (
     Evidence,
     Firing,
     Rule,
-    Unknown,
     Verdict,
     Window,
 )
 from gpuwatch.diagnosis.rules.shared import cards
-from gpuwatch.diagnosis.rules.shared.words import highest, in_percent, keys, named, percent_of, ramp
+from gpuwatch.diagnosis.rules.shared.words import (
+    clear_if,
+    highest,
+    in_percent,
+    is_at_least,
+    keys,
+    lacking,
+    named,
+    ramp,
+    unknown_if,
+)
 from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 RULE = Rule(
@@ -80,21 +88,25 @@ _SUPPLY = Advice(
 
 def check(window: Window) -> Verdict:
     gpus = cards.present(window)
-    brakes = [(gpu, cards.reason_share(window, gpu, cards.POWER_BRAKE)) for gpu in gpus]
-    braked = [gpu for gpu, share in brakes if share is not None and share >= BRAKE_SHARE]
+    braked = [gpu for gpu in gpus if _held(window, gpu, cards.POWER_BRAKE) >= BRAKE_SHARE]
     if braked:
         return _braked(window, braked)
     capped = [gpu for gpu in gpus if _holds(window, gpu) and _is_lowered(gpu)]
     if capped:
         return _lowered(window, capped)
-    low = [gpu for gpu in gpus if (_set_low(window, gpu) or 0.0) >= SET_LOW]
+    low = [gpu for gpu in gpus if is_at_least(_set_low(window, gpu), SET_LOW)]
     if low:
         return _clocks(window, low)
-    if not gpus or any(_in_doubt(window, gpu) for gpu in gpus):
-        return Unknown(_missing(gpus))
-    if any((cards.reason_share(window, gpu, cards.POWER_CAP) or 0.0) >= CAP_SHARE for gpu in gpus):
-        return Clear("it is at the card's own power limit, which is its full speed")
+    in_doubt = not gpus or any(_in_doubt(window, gpu) for gpu in gpus)
+    unknown_if(in_doubt, *_missing(gpus))
+    at_own_limit = any(_held(window, gpu, cards.POWER_CAP) >= CAP_SHARE for gpu in gpus)
+    clear_if(at_own_limit, "it is at the card's own power limit, which is its full speed")
     return Clear("no power cap below the card's own limit")
+
+
+def _held(window: Window, gpu: GpuFacts, reason: str) -> float:
+    """Return the share of the time (0 to 1) that this reason held, 0 where it was not read."""
+    return cards.reason_share(window, gpu, reason) or 0.0
 
 
 def _is_lowered(gpu: GpuFacts) -> bool | None:
@@ -119,18 +131,16 @@ def _in_doubt(window: Window, gpu: GpuFacts) -> bool:
 
 
 def _missing(gpus: list[GpuFacts]) -> tuple[str, ...]:
-    names = {
+    defaults = [gpu.identity.power_limit_default_watts for gpu in gpus]
+    return lacking({
         "throttle reasons": not gpus or any(gpu.throttle_shares is None for gpu in gpus),
         "the power limit": any(gpu.power_limit_watts is None for gpu in gpus),
-        "the card's default power limit": any(
-            gpu.identity.power_limit_default_watts is None for gpu in gpus
-        ),
-    }
-    return tuple([name for name, absent in names.items() if absent])
+        "the card's default power limit": None in defaults,
+    })  # fmt: skip
 
 
 def _braked(window: Window, gpus: list[GpuFacts]) -> Firing:
-    share = highest([cards.reason_share(window, gpu, cards.POWER_BRAKE) for gpu in gpus]) or 0.0
+    share = max([_held(window, gpu, cards.POWER_BRAKE) for gpu in gpus])
     return Firing(
         summary=f"{GPUS} {IS} slowed by the hardware's power brake {in_percent(share)} of the time",
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
@@ -147,7 +157,7 @@ def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
     limit = first.power_limit_watts or 0.0
     default = first.identity.power_limit_default_watts or 0.0
     blind = any(gpu.throttle_shares is None for gpu in gpus)
-    slower = "" if not loss or loss < SLIGHT else f", and the clock is {in_percent(loss)} lower"
+    slower = "" if not loss or loss < SLIGHT else f": the clock is {in_percent(loss)} lower"
     alike = [one for one in gpus if one.identity.power_limit_default_watts == default]
     reset = Advice(
         f"Reset the power limit to {number(default)} W if it was not lowered on purpose: "
@@ -158,7 +168,7 @@ def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
         why="the cap lowers the clocks",
     )
     return Firing(
-        summary=f"{GPUS} {IS} capped at {number(limit)} W; the card's own limit is "
+        summary=f"{GPUS} {IS} capped at {number(limit)} W, below the card's own limit of "
         f"{number(default)} W{slower}",
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
         advice=(reset,),
@@ -182,17 +192,17 @@ def _set_low(window: Window, gpu: GpuFacts) -> float | None:
 
 
 def _clocks(window: Window, gpus: list[GpuFacts]) -> Firing:
-    first, loss = gpus[0], highest([_set_low(window, gpu) for gpu in gpus]) or 0.0
-    named_by_driver = (cards.reason_share(window, first, APPLICATION_CLOCKS) or 0.0) >= CAP_SHARE
+    loss = highest([_set_low(window, gpu) for gpu in gpus]) or 0.0
+    named_by_driver = _held(window, gpus[0], APPLICATION_CLOCKS) >= CAP_SHARE
     what, option = ("application", "-rac") if named_by_driver else ("locked", "-rgc")
     reset = Advice(
-        f"Reset {what} clocks if they were not set on purpose: sudo nvidia-smi "
+        f"Reset the {what} clocks if they were not set on purpose: sudo nvidia-smi "
         f"-i {_cards(gpus)} {option}.",
         why="neither heat nor power holds the clock down",
     )
     return Firing(
-        summary=f"{GPUS} {either('runs', 'run')} {in_percent(loss)} below the highest clock, "
-        "and neither heat nor power explains it",
+        summary=f"{GPUS} {either('runs', 'run')} {in_percent(loss)} below the highest clock, and "
+        "neither heat nor power explains it",
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
         advice=(reset,),
         strength=0.7 + 0.25 * ramp(loss, SET_LOW, 0.6),
@@ -203,13 +213,13 @@ def _clocks(window: Window, gpus: list[GpuFacts]) -> Firing:
 
 def _evidence(window: Window, gpu: GpuFacts) -> list[Evidence]:
     name, identity = named([gpu]), gpu.identity
-    reasons = (cards.POWER_CAP, cards.POWER_BRAKE)
-    cap, brake = [cards.reason_share(window, gpu, reason) for reason in reasons]
+    read = gpu.throttle_shares is not None
+    cap, brake = [_held(window, gpu, one) for one in (cards.POWER_CAP, cards.POWER_BRAKE)]
     return [
-        Evidence(f"{name} power cap", cap and percent_of(cap), "%", 100.0 * CAP_SHARE,
-                 "of the time watched", supports=cap is None or cap >= CAP_SHARE),
-        Evidence(f"{name} power brake", brake and percent_of(brake), "%", 100.0 * BRAKE_SHARE,
-                 supports=(brake or 0.0) >= BRAKE_SHARE),
+        Evidence(f"{name} power cap", 100.0 * cap if read else None, "%", 100.0 * CAP_SHARE,
+                 "of the time watched", supports=cap >= CAP_SHARE),
+        Evidence(f"{name} power brake", 100.0 * brake or None, "%", 100.0 * BRAKE_SHARE,
+                 "of the time watched", supports=brake >= BRAKE_SHARE),
         Evidence(f"{name} power limit", gpu.power_limit_watts, "W",
                  identity.power_limit_default_watts, "against the card's own limit",
                  supports=_is_lowered(gpu) is True),

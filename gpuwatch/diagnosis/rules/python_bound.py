@@ -12,18 +12,17 @@ Evidence needed
     GPUs' utilisation. Stronger with a flat, middling utilisation (thousands of tiny gaps instead
     of 0 -> 99%), low power while busy, and stacks. Where the job reports its loop (gpuwatch.torch),
     a wait for data of 60% of the idle time rules this out; one below 5% of the time, the loader.
-    The clock of busy cores is said where it is held down (heat, a power limit, the governor).
+    The clock of busy cores is shown where it is held down (heat, a power limit, the governor).
 
 When it is wrong
     Without loader workers, loading in the main process gives the same readings: undetermined
     without stacks. PyTorch's backward pass runs on a thread of its own, so the main thread can show
-    50%: the whole process, with its helper threads, counts as well. A thread that spins for the GPU
-    (see sync_every_step) is at a full core, too: what counts is what it used beyond the GPU's busy
-    time, 40% of the idle time or more. Where the driver keeps no samples, polls at even distances
-    meet steps about as long as these in the same phase each time: up to 30% idle, gaps that only
-    such polls show stay undetermined. A validation has no backward pass: where watching begins in
-    the middle of one, its loop looks alike until it ends. Weights, gradients or optimizer states
-    that are kept in host memory (ZeRO, FSDP with offload) cost the same time: then the process
+    50%: the whole process counts as well. A thread that spins for the GPU (see sync_every_step) is
+    at a full core, too: what counts is what it used beyond the GPU's busy time, 40% of the idle
+    time or more. Where the driver keeps no samples, polls at even distances meet steps of about
+    that length in the same phase: up to 30% idle, such gaps stay undetermined. A validation has no
+    backward pass: where watching begins within one, it looks alike until it ends. Weights or
+    optimizer states in host memory (ZeRO, FSDP with offload) cost the same time: then the process
     computes on many cores, or PCIe carries far more than batches, and this rule is quiet.
 
 Thresholds
@@ -114,22 +113,20 @@ ELSEWHERE = ("waiting_for_data", "loading_data", "saving", "evaluating", "copyin
 
 def check(window: Window) -> Verdict:
     found = underfed(window)
-    if found.idle_share < IDLE_SHARE:
-        return Clear(f"the job's GPUs idle only {found.idle_share:.0%} of the time")
-    wait, used = found.reported_wait or 0.0, found.main_percent
-    if wait >= WAITS_MOSTLY * found.idle_share:
-        return Clear(f"the job reports waiting for data {wait:.0%} of the time")
-    used = words.required(used, *NO_MAIN)
+    little = f"the job's GPUs idle {words.only(100.0 * found.idle_share)} of the time"
+    words.clear_if(found.idle_share < IDLE_SHARE, little)
+    wait = found.reported_wait or 0.0
+    for_data = f"the job reports waiting for data {wait:.0%} of the time"
+    words.clear_if(wait >= WAITS_MOSTLY * found.idle_share, for_data)
     # On a crowded machine it would have run in the time it waited for a core.
-    main = min(100.0, used + found.main_queue_percent)
+    main = found.with_queue(words.required(found.main_percent, *NO_MAIN))
     process = open_causes.process_percent(found.job)
-    if not _is_at_limit(found, main, process):
-        return Clear(f"the main thread uses only {main:.0f}% of a core")
-    if found.idles_at_length:
-        return Clear("the GPUs sit idle at length now and then, not a little all the time")
+    limit = _is_at_limit(found, main, process)
+    words.clear_if(not limit, f"the main thread uses only {main:.0f}% of a core")
+    at_length = "the GPUs sit idle at length now and then, not a little all the time"
+    words.clear_if(found.idles_at_length, at_length)
     offload = open_causes.offload(found.job, found.gpus)
-    if offload is not None:
-        return Clear(offload)
+    words.clear_if(offload is not None, offload or "")
     return _by_loader(found) or _by_polls(found) or _firing(window, found, main, process)
 
 
@@ -210,6 +207,7 @@ def _may_validate(window: Window, found: Underfed, main: float, process: float |
 def _firing(window: Window, found: Underfed, main: float, process: float | None) -> Firing:
     flat = not any(gpu.busy is not None and gpu.busy.is_swinging for gpu in found.gpus)
     stacks = bool(found.job.stacks) or loading.not_starved(found.ranks) is not None
+    waits = not stacks and _may_validate(window, found, main, process)
     limit = max(main, min(100.0, process or 0.0))
     busy = 0.7 if found.fills_idle_time else words.ramp(main, MAIN_THREAD_LEAST_PERCENT, 95.0)
     return Firing(
@@ -223,9 +221,7 @@ def _firing(window: Window, found: Underfed, main: float, process: float | None)
             1.0 if stacks else 0.6,
         ),
         missing=() if stacks else ("stacks of the main thread",),
-        hold_seconds=VALIDATES_SECONDS
-        if not stacks and _may_validate(window, found, main, process)
-        else 0.0,
+        hold_seconds=VALIDATES_SECONDS if waits else 0.0,
         gpus=found.keys,
         lost_share=found.idle_share,
     )
@@ -234,31 +230,30 @@ def _firing(window: Window, found: Underfed, main: float, process: float | None)
 def _evidence(
     found: Underfed, main: float, process: float | None, flat: bool
 ) -> list[Evidence | None]:
-    shares = [
-        gpu.power_busy_watts / gpu.power_limit_watts
-        for gpu in found.gpus
-        if gpu.power_busy_watts is not None and gpu.power_limit_watts
-    ]
-    power, limit = words.mean(shares), MAIN_AT_LIMIT_PERCENT
-    low = power is not None and power < LOW_POWER_SHARE
-    turns = "it takes turns with the thread of the backward pass"
-    if found.fills_idle_time:
+    limit, turns = MAIN_AT_LIMIT_PERCENT, "it takes turns with the thread of the backward pass"
+    if main >= limit:
+        turns = "one thread can do no more"
+    elif found.fills_idle_time:
         turns = "it works while the GPU idles: they take turns"
     shape = "it swings: something longer than a launch delays it"
     shape = "many small gaps, none of them a wait for a batch" if flat else shape
-    small = "the kernels are small" if low else "the kernels use the GPU well while they run"
     return [
         found.evidence,
-        Evidence("main thread's CPU", round(main, 1), "% of a core", limit,
-                 "one thread can do no more" if main >= limit else turns,
+        Evidence("main thread's CPU", main, "% of a core", limit, turns,
                  supports=main >= limit or found.fills_idle_time),
-        None if process is None or main >= limit else
-        Evidence("training process's CPU", round(process, 1), "% of a core", limit,
+        Evidence("training process's CPU", process if main < limit else None, "% of a core", limit,
                  "all threads of the training process together fill a core"),
         Evidence("utilisation's shape", "flat" if flat else "0 to 99%", says=shape, supports=flat),
         loading.wait_evidence(found.reported_wait, loading.FED_SHARE, fed=True),
         found.workers_evidence("the workers have spare time: batches are ready"),
-        None if power is None else
-        Evidence("power while busy", words.percent_of(power), "% of the limit",
-                 100.0 * LOW_POWER_SHARE, small, supports=low),
+        _power_evidence(found),
     ]  # fmt: skip
+
+
+def _power_evidence(found: Underfed) -> Evidence:
+    read = [(gpu.power_busy_watts, gpu.power_limit_watts) for gpu in found.gpus]
+    power = words.mean([busy / most for busy, most in read if busy is not None and most])
+    low = words.is_below(power, LOW_POWER_SHARE)
+    says = "the kernels are small" if low else "the kernels use the GPU well while they run"
+    percent, limit = None if power is None else 100.0 * power, 100.0 * LOW_POWER_SHARE
+    return Evidence("power while busy", percent, "% of the limit", limit, says, supports=low)

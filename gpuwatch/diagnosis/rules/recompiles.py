@@ -27,26 +27,17 @@ Sources
     TORCH_LOGS=recompiles, and the limit of recompilations. JAX, jax_log_compiles.
 """
 
-from gpuwatch.diagnosis.rule import (
-    PAUSES,
-    Advice,
-    Clear,
-    Evidence,
-    Firing,
-    Rule,
-    Unknown,
-    Verdict,
-    Window,
-)
+from gpuwatch.diagnosis.rule import PAUSES, Advice, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import pauses, words
-from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.loading import job_of
+from gpuwatch.diagnosis.rules.shared.words import clear_if
 
 RULE = Rule(
-    title="compiles again",
+    title="recompiles",
     means=PAUSES,
     cure=(
         Advice(
-            "See what makes it compile again: run it with TORCH_LOGS=recompiles.",
+            "See what makes it recompile: run it with TORCH_LOGS=recompiles.",
             why="the log names the value or the shape that changed",
         ),
         Advice(
@@ -62,7 +53,7 @@ RULE = Rule(
 )
 JAX_CURE = (
     Advice(
-        "See what makes it compile again: set jax.config.update('jax_log_compiles', True).",
+        "See what makes it recompile: jax.config.update('jax_log_compiles', True).",
         why="the log names the function and its shapes",
     ),
     Advice(
@@ -76,28 +67,22 @@ WARNED_SHARE = 0.10  # of the time
 
 
 def check(window: Window) -> Verdict:
-    job = window.job
-    if job is None:
-        return Unknown(NO_JOB)
+    job = job_of(window)
     found = [pause for pause in window.pauses if pause.compiled]
-    if len(found) < LEAST_PAUSES:
-        return Clear("no compilers ran in its pauses" if not found else "one pause is no pattern")
-    lost, every = pauses.lost_share(window, found), pauses.rhythm(found)
-    longest = max(pause.seconds for pause in found)
-    times = words.counted(len(found), "time") if every is None else f"every {words.lasting(every)}"
+    clear_if(not found, "no compilers ran in its pauses")
+    clear_if(len(found) < LEAST_PAUSES, "one pause is no pattern")
+    lost = pauses.lost_share(window, found)
     return Firing(
-        summary=f"{pauses.who_paused(window)} paused {times}, for up to {words.lasting(longest)}, "
-        f"while compilers ran: the job compiles again ({words.in_percent(lost)} of the time)",
+        summary=f"{pauses.summary(window, found)}, while compilers ran: the job recompiles "
+        f"({words.in_percent(lost)} of the time)",
         evidence=[
-            Evidence("pauses with compilers", float(len(found)), None, float(LEAST_PAUSES),
-                     f"in the last {words.lasting(pauses.watched_seconds(window))}"),
-            Evidence("longest pause", round(longest, 1), "s", says="no kernel ran meanwhile"),
-            Evidence("time lost", words.percent_of(lost), "%", 100.0 * WARNED_SHARE,
-                     "of the time watched", supports=lost >= WARNED_SHARE),
+            pauses.count_evidence(window, found, "pauses with compilers", float(LEAST_PAUSES)),
+            pauses.longest_evidence(found, "no kernel ran meanwhile"),
+            pauses.lost_evidence(lost, WARNED_SHARE),
         ],
         severity=None if lost >= WARNED_SHARE else "info",
         advice=JAX_CURE if job.job.framework == "jax" else None,
         strength=words.strength(words.ramp(len(found), 1.0, 3.0)),
         lost_share=lost,
         pauses=tuple(found),
-    )  # fmt: skip
+    )

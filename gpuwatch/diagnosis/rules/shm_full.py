@@ -28,17 +28,24 @@ Sources
     Docker, docker run --shm-size: 64m by default.
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loaders import SMALL_SHM_BYTES
 from gpuwatch.diagnosis.rules.shared.loading import job_of
-from gpuwatch.diagnosis.rules.shared.words import amount, in_percent, ramp, strength
+from gpuwatch.diagnosis.rules.shared.words import (
+    amount,
+    clear_if,
+    in_percent,
+    ramp,
+    required,
+    strength,
+)
 
 _FEWER = Advice(
     "Lower num_workers or prefetch_factor, or pass smaller types (uint8).",
     setting="prefetch_factor",
     why="num_workers x prefetch_factor batches can be there at once",
 )
-RULE = Rule(title="/dev/shm is full", cure=(_FEWER,), has_look_alikes=False)
+RULE = Rule(title="/dev/shm nearly full", cure=(_FEWER,), has_look_alikes=False)
 FULL_SHARE = 0.80
 ERROR_SHARE = 0.95
 """The next batch may not fit, and a worker that finds no room ends with a bus error."""
@@ -46,37 +53,33 @@ SMALL_FULL_SHARE = 0.5
 
 
 def check(window: Window) -> Verdict:
-    job = job_of(window)
-    if job.has_ended:
-        return Clear("the job has ended")
-    if job.job.loader_workers == 0 and len(job.ranks) < 2:
-        return Clear("without loader workers the job hardly uses /dev/shm")
-    total, used = window.host.shm_total_bytes, window.host.shm_used_bytes
-    if total is None or used is None or total <= 0:
-        return Unknown(("the size and use of /dev/shm",))
+    job, host, unread = job_of(window), window.host, "the size and use of /dev/shm"
+    clear_if(job.has_ended, "the job has ended")
+    alone = job.job.loader_workers == 0 and len(job.ranks) < 2
+    clear_if(alone, "without loader workers the job hardly uses /dev/shm")
+    total = required(host.shm_total_bytes or None, unread)
+    used = required(host.shm_used_bytes, unread)
     share, small = used / total, total <= SMALL_SHM_BYTES
     limit = SMALL_FULL_SHARE if small else FULL_SHARE
-    if share < limit:
-        return Clear(f"{share:.0%} of /dev/shm is in use")
+    clear_if(share < limit, f"{share:.0%} of /dev/shm is in use")
     gigabytes = max(8, 2 * round(total / 1024**3))
+    larger = f"Make it larger: mount -o remount,size={gigabytes}G /dev/shm."
     if job.job.container is not None or small:
         larger = f"Start the container with --shm-size={gigabytes}g (or --ipc=host)."
-    else:
-        larger = f"Make it larger: mount -o remount,size={gigabytes}G /dev/shm."
     enlarge = Advice(
         larger,
         setting="shm-size",
         present=amount(total),
         wanted=f"{gigabytes}g",
-        why="every batch in flight from a worker is held there",
+        why="it holds every batch that a worker has made and the job has not taken",
     )
     left = f"{amount(total - used)} are left for all batches in flight"
     kind = "a container's default" if small else "what all jobs here share"
     return Firing(
         summary=f"/dev/shm is {in_percent(share)} full ({amount(used)} of {amount(total)}): loader "
-        "workers crash once it is full",
+        "workers crash when it is full",
         evidence=(
-            Evidence("/dev/shm in use", round(100.0 * share, 1), "%", 100.0 * limit, left),
+            Evidence("/dev/shm in use", 100.0 * share, "%", 100.0 * limit, left),
             Evidence("size of /dev/shm", float(total), "bytes", says=kind),
         ),
         advice=(enlarge, *RULE.cure),

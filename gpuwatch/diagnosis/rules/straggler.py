@@ -23,19 +23,18 @@ What to do
 Thresholds
     all GPUs busy 85% of the time: see busy_without_work. Others' SM activity 90% or less of the odd
     one's: ranks that do the same agree better. Else the memory controller's time 90% or less, if
-    the busiest shows 8% or more: NVML gives whole percents, and spinning leaves it alone. Else
-    power 80% or less: it differs from card to card by up to a tenth, and spinning draws some.
+    the busiest shows 8% or more (NVML gives whole percents). Else power 80% or less: it differs
+    from card to card by up to a tenth, and spinning draws some.
 
     Where memory alone makes GPUs look like one job: the others within 85% of the highest of them.
 
     clock 94% or less of the others' median: two or three steps of 15 MHz are the silicon lottery.
     What the odd rank does: see collective_wait. All are this project's choice (tests/evaluation).
-    SageMaker's LoadBalancing compares utilisation, in which ranks that spin look busy.
 
 Sources
     The Llama 3 report (Meta, 2024) describes single slow GPUs that hold up all others of a run.
-    NVML, utilization.memory (the time in which memory was read or written, in whole percent).
-    SageMaker Debugger, LoadBalancing.
+    NVML, utilization.memory. SageMaker Debugger, LoadBalancing, compares utilisation, in which
+    ranks that spin look busy.
 """
 
 from collections.abc import Callable
@@ -43,19 +42,18 @@ from statistics import median
 from typing import NamedTuple
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import (
-    WAITING,
-    Advice,
-    Clear,
-    Evidence,
-    Firing,
-    Rule,
-    Unknown,
-    Verdict,
-    Window,
-)
+from gpuwatch.diagnosis.rule import WAITING, Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loading, ranks
-from gpuwatch.diagnosis.rules.shared.words import in_percent, keys, named, ramp, rounded, verb
+from gpuwatch.diagnosis.rules.shared.words import (
+    clear_if,
+    in_percent,
+    keys,
+    named,
+    ramp,
+    required,
+    unknown_if,
+    verb,
+)
 from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
@@ -92,12 +90,10 @@ _SHOWN: tuple[tuple[str, str | None, _Read], ...] = (
 
 def check(window: Window) -> Verdict:
     gpus = ranks.ranks_of(window)
-    if any((gpu.busy_percent or 0.0) < cards.PINNED_PERCENT for gpu in gpus):
-        return Clear("not all of its GPUs are busy all the time")
-    if len({gpu.identity.name for gpu in gpus}) > 1:
-        return Clear("its GPUs are of different models")
-    if not ranks.are_one_job(window, gpus):
-        return Unknown(loading.NO_JOB)
+    rests = any((gpu.busy_percent or 0.0) < cards.PINNED_PERCENT for gpu in gpus)
+    clear_if(rests, "not all of its GPUs are busy all the time")
+    clear_if(len({gpu.identity.name for gpu in gpus}) > 1, "its GPUs are of different models")
+    unknown_if(not ranks.are_one_job(window, gpus), *loading.NO_JOB)
     # Of separate jobs, one on a slow card holds up no other.
     by_clock = _by_clock(window, gpus) if ranks.is_sure(window) else None
     return by_clock or _by_work(window, gpus)
@@ -148,39 +144,35 @@ _MEASURES = (
 )
 
 
-def _by_work(window: Window, gpus: list[GpuFacts]) -> Verdict:
-    """By the best measure that all have. With power alone the loss is a lower bound."""
+def _measured(gpus: list[GpuFacts]) -> tuple[_Measure, list[float]] | None:
+    """Return the best measure that all of them have, and what it reads of each."""
     for measure in _MEASURES:
         values = [value for gpu in gpus if (value := measure.read(gpu)) is not None]
         if len(values) == len(gpus) and max(values) >= measure.least:
-            break
-    else:
-        return Unknown(("SM activity", "power"))
+            return measure, values
+    return None
+
+
+def _by_work(window: Window, gpus: list[GpuFacts]) -> Firing:
+    """By the best measure that all have. With power alone the loss is a lower bound."""
+    measure, values = required(_measured(gpus), "SM activity", "power")
     most, second = sorted(values, reverse=True)[:2]
-    if most <= 0.0 or second > measure.less * most:
-        return Clear("its GPUs do the same work")
+    clear_if(most <= 0.0 or second > measure.less * most, "its GPUs do the same work")
     odd = gpus[values.index(most)]
     others = [gpu for gpu in gpus if gpu is not odd]
     theirs, sure = [measure.read(gpu) or 0.0 for gpu in others], ranks.is_sure(window)
-    lost = max(0.0, 1.0 - median(theirs) / most)
-    if not sure and min(theirs) < ALIKE * second:
-        return Unknown(loading.NO_JOB)
-    doing = ranks.work_of_late_rank(window, odd)
-    why = f" ({doing.says})" if doing.known else ""
-    end = (
-        ranks.looks(window)
-        if sure
-        else ", if these GPUs run one job, as their memory makes it look"
-    )
+    unknown_if(not sure and min(theirs) < ALIKE * second, *loading.NO_JOB)
+    lost, doing = max(0.0, 1.0 - median(theirs) / most), ranks.work_of_late_rank(window, odd)
+    why, cure = (f" ({doing.says})", doing.advice) if doing.known else ("", ())
+    guess = ", if these GPUs run one job, as their memory makes it look"
+    strength = measure.strength + 0.25 * ramp(lost, 1.0 - LESS_SM, 0.4)
     return Firing(
         summary=f"{named(others)} {verb(others, 'spends', 'spend')} {in_percent(lost)} of the time "
-        f"waiting for {cards.who(window, odd)}, which has more to do{why}{end}",
+        f"waiting for {cards.who(window, odd)}, which has more to do{why}"
+        f"{ranks.looks(window) if sure else guess}",
         evidence=(*_evidence(odd, others), *doing.evidence, ranks.likeness(window, gpus)),
-        advice=(_BALANCE, *(doing.advice if doing.known else ())),
-        strength=measure.strength
-        + 0.25 * ramp(lost, 1.0 - LESS_SM, 0.4)
-        - 0.15 * (window.job is None)
-        - 0.15 * (not sure),
+        advice=(_BALANCE, *cure),
+        strength=strength - 0.15 * (window.job is None) - 0.15 * (not sure),
         missing=() if measure is _MEASURES[0] else ("SM activity",),
         gpus=keys([odd, *others]),
         lost_share=lost * len(others) / len(gpus),
@@ -194,6 +186,6 @@ def _evidence(odd: GpuFacts, others: list[GpuFacts]) -> list[Evidence]:
         theirs, apart = median(known) if known else None, False
         if own is not None and theirs is not None:
             apart = abs(own - theirs) > DIFFERENT * max(abs(own), abs(theirs))
-        row, limit = f"{named([odd])} {name}", rounded(theirs)
-        rows.append(Evidence(row, rounded(own), unit, limit, "against the others", supports=apart))
+        says = "against the others"
+        rows.append(Evidence(f"{named([odd])} {name}", own, unit, theirs, says, supports=apart))
     return rows

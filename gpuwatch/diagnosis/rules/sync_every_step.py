@@ -29,9 +29,9 @@ Sources
     torch.cuda.set_sync_debug_mode finds the calls from inside the job.
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import underfed
-from gpuwatch.diagnosis.rules.shared.words import ramp, required, strength
+from gpuwatch.diagnosis.rules.shared.words import clear_if, only, ramp, required, strength
 
 _COPIES = Advice(
     "Copy results back with non_blocking=True, and compute metrics on the GPU.",
@@ -48,29 +48,27 @@ SYNCHRONISING_PERCENT = 20.0  # of the main thread's samples
 
 def check(window: Window) -> Verdict:
     found = underfed(window)
-    waits, line = found.job.stack_percent("synchronising"), found.job.stack_line("synchronising")
-    waits = required(waits, "stacks of the main thread")
-    if waits < SYNCHRONISING_PERCENT:
-        return Clear(f"the main thread waits for the device in only {waits:.0f}% of its samples")
+    waits = required(found.job.stack_percent("synchronising"), "stacks of the main thread")
+    seldom = f"the main thread waits for the device in {only(waits)} of its samples"
+    clear_if(waits < SYNCHRONISING_PERCENT, seldom)
     data = found.job.stack_percent("waiting_for_data", "loading_data") or 0.0
-    if data > waits:
-        return Clear(f"the main thread waits for data ({data:.0f}%) more than for the device")
-    place, where = (f" at {line}", f" (at {line})") if line else ("", "")
+    more = f"the main thread waits for data ({data:.0f}%) more than for the device"
+    clear_if(data > waits, more)
+    line = found.job.stack_line("synchronising")
+    place = f" at {line}" if line else ""
     rarely = Advice(
-        "Read results less often: keep the loss on the GPU and call .item() every 50 "
-        f"steps{where}.",
+        "Read results less often: keep the loss on the GPU and call .item() every 50 steps.",
         why="each such call lets the GPU run dry",
     )
-    evidence = [
-        found.evidence,
-        Evidence("stacks that wait for the device", round(waits, 1), "%", SYNCHRONISING_PERCENT,
-                 f"Python asks for a result{place}"),
-        Evidence("stacks that wait for or make data", round(data, 1), "%",
-                 says="less than for the device", supports=data < waits / 2.0),
-    ]  # fmt: skip
     return Firing(
-        summary=f"{found.complaint}: the training loop waits for the device{place}",
-        evidence=evidence,
+        summary=f"{found.complaint}: the training loop waits for the GPU's results{place}",
+        evidence=[
+            found.evidence,
+            Evidence("stacks that wait for the device", waits, "%", SYNCHRONISING_PERCENT,
+                     f"Python asks for a result{place}"),
+            Evidence("stacks that wait for or make data", data, "%",
+                     says="less than for the device", supports=data < waits / 2.0),
+        ],
         advice=(rarely, *RULE.cure),
         strength=strength(
             found.clearness,
@@ -79,4 +77,4 @@ def check(window: Window) -> Verdict:
         ),
         gpus=found.keys,
         lost_share=found.idle_share,
-    )
+    )  # fmt: skip

@@ -42,12 +42,20 @@ from gpuwatch.diagnosis.rule import (
     Evidence,
     Firing,
     Rule,
-    Unknown,
     Verdict,
     Window,
 )
 from gpuwatch.diagnosis.rules.shared import cards
-from gpuwatch.diagnosis.rules.shared.words import highest, in_percent, keys, named, percent_of, ramp
+from gpuwatch.diagnosis.rules.shared.words import (
+    clear_if,
+    highest,
+    in_percent,
+    is_at_least,
+    keys,
+    named,
+    ramp,
+    unknown_if,
+)
 from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 _LOWER_LIMIT = Advice(
@@ -81,17 +89,16 @@ SLIGHT = 0.02  # of the clock
 def check(window: Window) -> Verdict:
     gpus = cards.present(window)
     shares = {gpu.uuid: _share(window, gpu) for gpu in gpus}
-    hot = [gpu for gpu in gpus if (shares[gpu.uuid] or 0.0) >= SHARE]
+    hot = [gpu for gpu in gpus if is_at_least(shares[gpu.uuid], SHARE)]
     if hot:
         return _firing(window, hot, highest([shares[gpu.uuid] for gpu in hot]))
     blind = [gpu for gpu in gpus if shares[gpu.uuid] is None]
     guessed = [gpu for gpu in blind if _is_hot_and_slow(gpu)]
     if guessed:
         return _firing(window, guessed, None)
-    if not gpus or any((_below_slowdown(gpu) or 0.0) < FAR_CELSIUS for gpu in blind):
-        return Unknown(("throttle reasons",))
-    if blind:
-        return Clear("far below its slowdown temperature")
+    near = any((_below_slowdown(gpu) or 0.0) < FAR_CELSIUS for gpu in blind)
+    unknown_if(not gpus or near, "throttle reasons")
+    clear_if(bool(blind), "far below its slowdown temperature")
     return Clear(f"no thermal slowdown in {window.watched_seconds:.0f} s")
 
 
@@ -117,21 +124,14 @@ def _is_hot_and_slow(gpu: GpuFacts) -> bool:
 def _firing(window: Window, hot: list[GpuFacts], share: float | None) -> Firing:
     """``share``: of the time that heat held them back, by the driver's reasons."""
     loss = highest([cards.slowed(window, gpu) for gpu in hot])
-    at = highest([gpu.temperature_highest_celsius for gpu in hot])
     slow = loss is None or loss >= SLIGHT
-    often = "" if share is None else f" {in_percent(share)} of the time"
-    held = "thermally throttled" if slow else "at the temperature limit"
-    clock = either("its clock", "their clocks")
-    cost = "" if loss is None else f", {clock} {in_percent(loss)} lower"
-    cost = cost if slow else ", without losing clock speed so far"
-    where = "" if at is None else f" at {number(at)} C"
     clocks = () if loss is not None else ("SM clock",)
     cool = Advice(
         f"Improve the cooling of {named(hot)}: airflow, dust, fans.",
         why="it slows down to stay below its temperature limit",
     )
     return Firing(
-        summary=f"{GPUS} {IS} {held}{often}{where}{cost}",
+        summary=_summary(hot, share, loss, slow=slow),
         severity=None if slow else "info",
         evidence=[item for gpu in hot for item in _evidence(window, gpu)],
         advice=(cool, *RULE.cure) if slow else (cool,),
@@ -143,13 +143,24 @@ def _firing(window: Window, hot: list[GpuFacts], share: float | None) -> Firing:
     )
 
 
+def _summary(hot: list[GpuFacts], share: float | None, loss: float | None, *, slow: bool) -> str:
+    at = highest([gpu.temperature_highest_celsius for gpu in hot])
+    its = either("its", "their")
+    held = f"{IS} thermally throttled" if slow else f"{IS} at {its} temperature limit"
+    where = "" if at is None else f" ({number(at)} C)"
+    often = "" if share is None else f" {in_percent(share)} of the time"
+    clock = either("its clock is", "their clocks are")
+    cost = "" if loss is None else f": {clock} {in_percent(loss)} lower"
+    return f"{GPUS} {held}{often}{where}{cost if slow else ', so far at full clock speed'}"
+
+
 def _evidence(window: Window, gpu: GpuFacts) -> list[Evidence]:
     name, share = named([gpu]), _share(window, gpu)
     return [
-        Evidence(f"{name} thermal slowdown", share and percent_of(share), "%", 100.0 * SHARE,
+        Evidence(f"{name} thermal slowdown", share and 100.0 * share, "%", 100.0 * SHARE,
                  "of the time watched"),
         Evidence(f"{name} highest temperature", gpu.temperature_highest_celsius, "C",
-                 gpu.identity.temperature_slowdown_celsius),
+                 gpu.identity.temperature_slowdown_celsius, "against where the driver slows it"),
         Evidence(f"{name} SM clock while busy", gpu.sm_clock_busy_mhz, "MHz",
                  cards.reference_clock(window, gpu), "against what it could run at"),
     ]  # fmt: skip

@@ -37,9 +37,10 @@ Sources
 """
 
 from gpuwatch.diagnosis.facts.window import JobFacts, WorkerFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, underfed, waits_for_cores
+from gpuwatch.diagnosis.rules.shared.words import clear_if
 from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
@@ -59,27 +60,26 @@ FILLED_SHARE = 0.85  # of the cores
 
 def check(window: Window) -> Verdict:
     found = underfed(window, waits_for_cores, by_report=True)
-    workers, cores = found.job.workers, found.job.job.usable_cores
-    if found.worker_count == 0:
-        return Clear("the job has no loader workers")
-    workers = words.required(workers, *NO_WORKERS)
-    cores = words.required(cores, "the cores the job may use")
+    job = found.job
+    clear_if(found.worker_count == 0, "the job has no loader workers")
+    workers = words.required(job.workers, *NO_WORKERS)
+    cores = words.required(job.job.usable_cores, "the cores the job may use")
     queue = workers.run_queue_wait_percent
-    queue = _by_switches(found.job, workers, cores) if queue is None else queue
+    queue = _by_switches(job, workers, cores) if queue is None else queue
     queue = words.required(queue, "the loader workers' run-queue wait")
-    used = found.job.cpu_cores
-    if used is not None and used < OWN_SHARE * cores:
-        return Clear(f"the job uses only {words.cores_of(used)}: others take them")
-    crowding = (workers.count + len(found.job.ranks)) / max(1.0, cores)
-    if crowding < CROWDING:
-        return Clear("there is a core for each loader worker and each main thread")
-    if queue < loaders.QUEUED_PERCENT:
-        return Clear(f"the loader workers {words.waits_little('for a core', queue)}")
-    if (loaders.in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:
-        return Clear("the loader workers mostly wait for the disk")
-    throttled = found.job.cpu_throttled_percent or 0.0
-    if found.job.job.quota_cores and throttled >= loaders.THROTTLED_PERCENT:
-        return Clear("a CPU quota throttles the job, not the number of workers")
+    used = cores if job.cpu_cores is None else job.cpu_cores
+    crowded = f"the job uses only {words.cores_of(used)}: others take them"
+    clear_if(used < OWN_SHARE * cores, crowded)
+    crowding = (workers.count + len(job.ranks)) / max(1.0, cores)
+    room = "there is a core for each loader worker and each main thread"
+    clear_if(crowding < CROWDING, room)
+    little = f"the loader workers {words.waits_little('for a core', queue)}"
+    clear_if(queue < loaders.QUEUED_PERCENT, little)
+    disk = (loaders.in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT
+    clear_if(disk, "the loader workers mostly wait for the disk")
+    throttled = (job.cpu_throttled_percent or 0.0) >= loaders.THROTTLED_PERCENT
+    quota = bool(job.job.quota_cores) and throttled
+    clear_if(quota, "a CPU quota throttles the job, not the number of workers")
     return _firing(window, found, workers, crowding, queue, cores)
 
 
@@ -149,13 +149,12 @@ def _firing(
     pushed = workers.involuntary_switches_per_second
     evidence = [
         found.evidence,
-        Evidence("processes per core", round(crowding, 2), None, CROWDING,
+        Evidence("processes per core", crowding, None, CROWDING,
                  f"{words.counted(workers.count, 'worker')} and "
                  f"{words.counted(ranks, 'main thread')} share {share}"),
-        Evidence("workers' run-queue wait", round(queue, 1), "% of the time",
+        Evidence("workers' run-queue wait", queue, "% of the time",
                  loaders.QUEUED_PERCENT, how),
-        words.measured("involuntary switches", pushed, "1/s",
-                       says="how often a worker was preempted"),
+        Evidence("involuntary switches", pushed, "1/s", says="how often a worker was preempted"),
     ]  # fmt: skip
     who = words.counted(workers.count, "loader worker")
     who += " and the main thread" if round(workers.count) == 1 else ""

@@ -20,15 +20,16 @@ What to do
     CUDA_VISIBLE_DEVICES, or ask the scheduler for one. Else: model.to("cuda"), and the batches.
 
 Thresholds
-    1.5 cores for each training process, its loader workers left out and its wait for cores counted
-    in: Python alone uses one. GPUs below 1% busy. For 30 s if no reason is known: loading a model
+    1.5 cores for each training process, without its loader workers and with its wait for cores:
+    Python alone uses one. GPUs below 1% busy. For 30 s if no reason is known: loading a model
     computes, too. All are this project's choice.
 
 Sources
     PyTorch, "Start Locally" (builds with and without CUDA). CUDA, environment variables.
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.facts.window import JobFacts
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loading, words
 from gpuwatch.diagnosis.signals.waveform import SILENT_PERCENT
 
@@ -45,35 +46,37 @@ HOLD_SECONDS = 30.0
 
 def check(window: Window) -> Verdict:
     job = loading.job_of(window)
-    model, workers, cores = job.job, job.workers, job.cpu_cores
-    idle = [
-        gpu
-        for gpu in cards.with_known_load(window.unused)
-        if (gpu.busy_percent or 0.0) < SILENT_PERCENT
-    ]
+    model, there = job.job, cards.with_known_load(window.unused)
+    idle = [gpu for gpu in there if words.is_below(gpu.busy_percent, SILENT_PERCENT)]
     reports = any(loop.compute_on_device is False for loop in model.loops)
-    if not idle or model.gpu_uuids or not (model.framework or reports):
-        return Clear("it uses a GPU, or no GPU is idle, or no training library is loaded in it")
-    cores = words.required(cores, "the CPU of its processes")
-    cores -= 0.0 if workers is None else workers.count * (workers.cpu_percent or 0.0) / 100.0
-    waits = words.mean([rank.run_queue_wait_percent for rank in job.ranks]) or 0.0
-    cores /= max(1, len(model.ranks)) * max(0.1, 1.0 - waits / 100.0)
-    if cores < LEAST_CORES:
-        return Clear(f"a training process uses {cores:.1f} cores: it hardly computes")
+    is_training = model.framework is not None or reports
+    none = "it uses a GPU, or no GPU is idle, or no training library is loaded in it"
+    words.clear_if(not idle or bool(model.gpu_uuids) or not is_training, none)
+    cores = _cores(job)
+    idles = f"a training process uses only {words.cores_of(cores)}"
+    words.clear_if(cores < LEAST_CORES, idles)
     why, cure = "", RULE.cure
     if model.cpu_build:
         why, cure = ": its PyTorch is built without CUDA", (_INSTALL,)
     elif model.is_without_gpus:
-        why, cure = ": CUDA_VISIBLE_DEVICES hides them", (_SHOW,)
+        why, cure = f": CUDA_VISIBLE_DEVICES hides {words.verb(idle, 'it', 'them')}", (_SHOW,)
     known = bool(why) or reports
     return Firing(
         severity=None if known else "info",
         summary=f"The job computes on the CPU while {words.named(idle)} "
         f"{words.verb(idle, 'sits', 'sit')} idle{why}",
-        evidence=[Evidence("CPU of a training process", round(cores, 1), "cores", LEAST_CORES)],
+        evidence=[Evidence("CPU of a training process", cores, "cores", LEAST_CORES)],
         advice=cure,
         strength=(0.8 if known else 0.4) + 0.2 * words.ramp(cores, LEAST_CORES, 4.0),
         missing=() if known else ("why it uses no GPU",),
         gpus=words.keys(idle),
         hold_seconds=0.0 if known else HOLD_SECONDS,
     )
+
+
+def _cores(job: JobFacts) -> float:
+    """Return the cores of a training process, loader workers left out and waits for cores in."""
+    workers, cores = job.workers, words.required(job.cpu_cores, "the CPU of its processes")
+    loading_cores = 0.0 if workers is None else workers.count * (workers.cpu_percent or 0.0) / 100.0
+    waits = words.mean([rank.run_queue_wait_percent for rank in job.ranks]) or 0.0
+    return (cores - loading_cores) / (max(1, len(job.job.ranks)) * max(0.1, 1.0 - waits / 100.0))

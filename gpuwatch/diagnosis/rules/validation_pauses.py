@@ -37,19 +37,10 @@ Sources
 from collections.abc import Callable, Sequence
 
 from gpuwatch.diagnosis.finding import SAVE_BYTES, Pause
-from gpuwatch.diagnosis.rule import (
-    PAUSES,
-    Advice,
-    Clear,
-    Evidence,
-    Firing,
-    Rule,
-    Unknown,
-    Verdict,
-    Window,
-)
+from gpuwatch.diagnosis.rule import PAUSES, Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import pauses, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.words import clear_if, unknown_if
 
 RULE = Rule(
     title="validation pauses",
@@ -58,7 +49,7 @@ RULE = Rule(
     severity="info",
     cure=(
         Advice(
-            "Validate less often or on part of the data, with a larger batch.",
+            "Validate less often, on part of the data, or with a larger batch.",
             why="the pauses take a noticeable share of the time",
         ),
     ),
@@ -68,36 +59,31 @@ RULE = Rule(
     chart="write",
     chart_seconds=180.0,
 )
-UNSEEN = "stacks in a pause: where its GPU rests, a job may have nothing to do, or wait for others"
+UNSEEN = "stacks in a pause: while its GPU rests, a job may have nothing to do, or wait for others"
 LEAST_PAUSES = 2
 """One is no pattern."""
 ADVISED_SHARE = 0.05  # of the time
 
 
 def check(window: Window) -> Verdict:
-    if window.job is None and not window.pauses:
-        return Unknown(NO_JOB)
-    quiet = [
-        pause
-        for pause in pauses.real_pauses(window)
-        if not pause.is_save
-        and not pause.is_restart
-        and not (pause.compiled and pause.phase is None)
-    ]
+    unknown_if(window.job is None and not window.pauses, *NO_JOB)
+    quiet = [pause for pause in pauses.real_pauses(window) if _is_quiet(pause)]
     reported = any(pause.phase == "validation" for pause in quiet)
-    if not quiet:
-        many = len(window.pauses) >= LEAST_PAUSES
-        explained = "saves, compilers, or workers that restart, explain the pauses"
-        return Clear(explained if many else "there was no pause without writes")
-    if len(quiet) < LEAST_PAUSES and not reported:
-        return Clear("one pause is no pattern")
-    if all(pause.wrote_bytes is None for pause in quiet) and not reported:
-        return Unknown(("what was written during the pauses",))
+    several = len(window.pauses) >= LEAST_PAUSES
+    explained = "saves, compilers, or workers that restart, explain the pauses"
+    clear_if(not quiet, explained if several else "there was no pause without writes")
+    clear_if(len(quiet) < LEAST_PAUSES and not reported, "one pause is no pattern")
+    unread = all(pause.wrote_bytes is None for pause in quiet)
+    unknown_if(unread and not reported, "what was written during the pauses")
     evaluating = None if window.job is None else window.job.stack_percent("evaluating")
     guessed = not evaluating and not _mostly(quiet, pauses.is_interruption)
-    if guessed and _may_be_rest(window, quiet):
-        return Unknown((UNSEEN,))
+    unknown_if(guessed and _may_be_rest(window, quiet), UNSEEN)
     return _firing(window, quiet, evaluating, reported=reported, guessed=guessed)
+
+
+def _is_quiet(pause: Pause) -> bool:
+    compiles = pause.compiled and pause.phase is None
+    return not (pause.is_save or pause.is_restart or compiles)
 
 
 def _mostly(quiet: Sequence[Pause], test: Callable[[Pause], bool]) -> bool:
@@ -138,36 +124,31 @@ def _firing(
     reported: bool,
     guessed: bool,
 ) -> Firing:
-    lost, every = pauses.lost_share(window, quiet), pauses.rhythm(quiet)
-    longest = max(pause.seconds for pause in quiet)
-    times = words.counted(len(quiet), "time") if every is None else f"every {words.lasting(every)}"
-    evidence = [
-        pauses.reported_evidence(quiet, "validation"),
-        Evidence("pauses without writes", float(len(quiet)), None,
-                 None if len(quiet) < LEAST_PAUSES else float(LEAST_PAUSES),
-                 f"in the last {words.lasting(pauses.watched_seconds(window))}"),
-        Evidence("longest pause", round(longest, 1), "s",
-                 says="the GPU had less work" if window.gpus else "no training step ran"),
-        Evidence("written in a pause", round(max(pause.wrote_bytes or 0.0 for pause in quiet)),
-                 "bytes", SAVE_BYTES, "too little for a checkpoint"),
-        Evidence("time lost", words.percent_of(lost), "%", says="of the time watched"),
-        words.measured("stacks in an evaluation", evaluating, "%",
-                       says="of the main thread's samples were in an evaluation",
-                       supports=bool(evaluating)),
-    ]  # fmt: skip
+    lost, told = pauses.lost_share(window, quiet), reported or bool(evaluating)
+    regular = reported or pauses.rhythm(quiet) is not None
+    least = None if len(quiet) < LEAST_PAUSES else float(LEAST_PAUSES)
     return Firing(
-        summary=f"{pauses.who_paused(window)} paused {times}, up to {words.lasting(longest)}, "
-        f"without writing: {_what(quiet, told=reported or bool(evaluating), guessed=guessed)} "
-        f"({words.in_percent(lost)} of the time)",
-        evidence=evidence,
+        summary=f"{pauses.summary(window, quiet)}, without writing: "
+        f"{_what(quiet, told=told, guessed=guessed)} ({words.in_percent(lost)} of the time)",
+        evidence=[
+            pauses.reported_evidence(quiet, "validation"),
+            pauses.count_evidence(window, quiet, "pauses without writes", least),
+            pauses.longest_evidence(quiet, "the GPU had less work" if window.gpus else
+                                    "no training step ran"),
+            Evidence("written in a pause", max([pause.wrote_bytes or 0.0 for pause in quiet]),
+                     "bytes", SAVE_BYTES, "too little for a checkpoint"),
+            pauses.lost_evidence(lost),
+            Evidence("stacks in an evaluation", evaluating, "%",
+                     says="of the main thread's samples", supports=bool(evaluating)),
+        ],
         advice=None if lost >= ADVISED_SHARE else (),
         strength=words.strength(
             1.0 if reported else words.ramp(len(quiet), 1.0, 4.0),
-            1.0 if every is not None or reported else 0.2,
-            1.0 if evaluating or reported else 0.5,
+            1.0 if regular else 0.2,
+            1.0 if told else 0.5,
             missing=int(guessed),
         ),
         missing=("stacks in a pause",) if guessed else (),
         lost_share=lost,
         pauses=tuple(quiet),
-    )
+    )  # fmt: skip

@@ -30,12 +30,12 @@ Sources
     Linux, net.ipv4.ip_local_port_range.
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loading, open_causes, words
 from gpuwatch.diagnosis.signals.waveform import SILENT_PERCENT
 
 _LEAVE = Advice(
-    "Leave it as it is if answers come in time: its own counters of waiting requests say so.",
+    "Leave it as it is if answers come in time, which the server's own metrics show.",
     why="the GPU of a server is as busy as its requests make it",
 )
 RULE = Rule(
@@ -52,24 +52,24 @@ LOADS_BYTES_PER_SECOND = 10e6
 
 def check(window: Window) -> Verdict:
     found = loading.underfed(window)
-    sign, main = found.job.job.serves, found.main_idle_percent
-    if sign is None:
-        return Clear("nothing shows that the job serves requests")
-    if main is not None and main >= open_causes.MAIN_COMPUTES_PERCENT:
-        return Clear(f"the main thread works ({main:.0f}% of a core) while the GPU idles")
-    if _still_loads(found):
-        return Clear("it is still loading: its GPU has run nothing, and it reads its model")
+    main = found.main_idle_percent
+    sign = found.job.job.serves or ""
+    words.clear_if(not sign, "nothing shows that the job serves requests")
+    works = f"the main thread works ({main or 0.0:.0f}% of a core) while the GPU idles"
+    words.clear_if(words.is_at_least(main, open_causes.MAIN_COMPUTES_PERCENT), works)
+    loads = "it is still loading: its GPU has run nothing, and it reads its model"
+    words.clear_if(_still_loads(found), loads)
     missing = loading.NO_MAIN if main is None else ()
     known = 1.0 if sign.startswith("it is") else 0.5
     rests = 0.5 if main is None else words.ramp(main, open_causes.MAIN_COMPUTES_PERCENT, 20.0)
     return Firing(
-        summary=f"{found.complaint}: PID {found.job.job.pid} serves requests ({sign}), and there "
-        "were no more requests",
+        summary=f"{found.complaint} for want of requests: PID {found.job.job.pid} is a server "
+        f"({sign})",
         evidence=[
             found.evidence,
             Evidence("serves requests", True, says=sign),
-            Evidence("main thread's CPU while the GPU idles", main and round(main, 1),
-                     "% of a core", open_causes.MAIN_COMPUTES_PERCENT, supports=main is not None),
+            Evidence("main thread's CPU while the GPU idles", main, "% of a core",
+                     open_causes.MAIN_COMPUTES_PERCENT, "it rests"),
         ],
         strength=words.strength(found.clearness, rests, known, missing=len(missing)),
         missing=missing,

@@ -36,19 +36,9 @@ from collections.abc import Sequence
 
 from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.finding import Pause
-from gpuwatch.diagnosis.rule import (
-    PAUSES,
-    Advice,
-    Clear,
-    Evidence,
-    Firing,
-    Rule,
-    Unknown,
-    Verdict,
-    Window,
-)
+from gpuwatch.diagnosis.rule import PAUSES, Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders, pauses, words
-from gpuwatch.diagnosis.rules.shared.loading import NO_JOB, NO_WORKERS
+from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, job_of
 
 RULE = Rule(
     title="workers restart",
@@ -60,7 +50,7 @@ RULE = Rule(
             setting="persistent_workers",
             present="False",
             wanted="True",
-            why="the loader's workers end and start again with every epoch",
+            why="the loader's workers are restarted at every epoch",
         ),
     ),
     explains={"oscillation"},
@@ -77,31 +67,30 @@ MANY_SWINGS = 3.0
 
 
 def check(window: Window) -> Verdict:
-    if window.job is None:
-        return Unknown(NO_JOB)
+    job = job_of(window)
     found = [pause for pause in window.pauses if pause.restart_seconds > 0.0]
     if not found:
-        words.required(loaders.workers_of_a_rank(window.job, window.job.ranks), *NO_WORKERS)
-        return Clear("no GPU was seen to wait for new loader workers")
-    first = _first_batch_seconds(window, window.job, found)
+        words.required(loaders.workers_of_a_rank(job, job.ranks), *NO_WORKERS)
+    words.clear_if(not found, "no GPU was seen to wait for new loader workers")
+    first = _first_batch_seconds(window, job, found)
     lost = sum([max(0.0, pause.restart_seconds - first) for pause in found])
     share = min(1.0, lost / max(1.0, sum([pause.epoch_seconds for pause in found])))
-    if share < LOST_SHARE:
-        return Clear(f"it waits for new loader workers {words.in_percent(share)} of the time")
+    little = f"it waits for new loader workers {words.only(100.0 * share)} of the time"
+    words.clear_if(share < LOST_SHARE, little)
     longest = max(pause.restart_seconds for pause in found)
     times = words.counted(len(found), "time")
     return Firing(
-        summary=f"{pauses.who_paused(window)} waited for new loader workers {times}, up to "
-        f"{words.lasting(longest)}: they start anew with every epoch ({words.in_percent(share)} "
+        summary=f"{pauses.who_paused(window)} waited for new loader workers {times}, for up to "
+        f"{words.lasting(longest)}: they are restarted at every epoch ({words.in_percent(share)} "
         "of the time)",
         evidence=[
             Evidence("restarts", float(len(found)), says="loader workers took the place of others"),
-            Evidence("longest wait", round(longest, 1), "s",
-                     says="from the begin of the new processes to the GPU's next work"),
-            Evidence("first batch", round(first, 1), "s",
+            Evidence("longest wait", longest, "s",
+                     says="from the start of the new processes to the GPU's next work"),
+            Evidence("first batch", first, "s",
                      says="about, and left out: workers that stay take as long for it"),
-            Evidence("time lost", words.percent_of(share), "%", 100.0 * LOST_SHARE,
-                     "of the time from the begin of one set of workers to the next"),
+            Evidence("time lost", 100.0 * share, "%", 100.0 * LOST_SHARE,
+                     "of the time from one start of workers to the next"),
         ],
         strength=words.strength(
             words.ramp(len(found), 0.0, 2.0), words.ramp(share, 0.0, 2.0 * LOST_SHARE)

@@ -13,15 +13,15 @@ Evidence needed
     where it may be read (root, CAP_SYSLOG), which also has what came before gpuwatch was started.
 
 When it is wrong
-    Xid 45 follows when a program is killed, be it by Ctrl-C: by itself it is only information. An
-    error of a program's own (13, 31, 43) says nothing against the card, unless sound programs have
-    it too.
+    Xid 45 follows when a program is killed, also by Ctrl-C: alone it is only information. A
+    program's own error (13, 31, 43) says nothing against the card unless sound programs have it
+    too.
 
 What to do
-    What the number asks for: 13, 31, 43 and 69 find the kernel that failed
-    (CUDA_LAUNCH_BLOCKING=1, compute-sanitizer); 74 and 144 to 150 look at the NVLinks; 119 and 120
-    (the GPU's system processor) reset the GPU or restart the machine; 154 do what nvidia-smi -q
-    says under "GPU Recovery Action"; 121 nothing.
+    It depends on the number. 13, 31, 43 and 69: find the kernel that failed
+    (CUDA_LAUNCH_BLOCKING=1, compute-sanitizer). 74 and 144 to 150: look at the NVLinks. 119 and 120
+    (the GPU's system processor): reset the GPU or restart the machine. 154: do what nvidia-smi -q
+    says under "GPU Recovery Action". 121: nothing.
 
 Thresholds
     30 minutes: as long as ranks wait for one that has died, by the collectives' usual timeout
@@ -33,16 +33,9 @@ Sources
 """
 
 from gpuwatch.core.xids import xid_of
-from gpuwatch.diagnosis.rule import Advice, Clear, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.cards import (
-    WAITING,
-    XIDS_UNREAD,
-    present,
-    recent_xids,
-    xid_evidence,
-    xid_words,
-)
-from gpuwatch.diagnosis.rules.shared.words import keys
+from gpuwatch.diagnosis.rule import Advice, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import cards
+from gpuwatch.diagnosis.rules.shared.words import clear_if, keys, unknown_if
 from gpuwatch.diagnosis.sentence import GPUS
 
 # There is nothing to weigh.
@@ -55,22 +48,19 @@ IDLE_PERCENT = 1.0
 
 
 def check(window: Window) -> Verdict:
-    known = [gpu for gpu in present(window) if gpu.xid_errors is not None]
-    if not known:
-        return Unknown(XIDS_UNREAD)
-    found = [gpu for gpu in known if recent_xids(window, gpu, KINDS)]
-    if not found:
-        return Clear("the driver has reported no error", at_once=True)
-    errors = [error for gpu in found for error in recent_xids(window, gpu, KINDS)]
-    grave = any(xid_of(error.code).kind != "none" for error in errors)
-    cures = dict.fromkeys([xid_of(error.code).cure for error in errors])
-    idle = all((gpu.busy_percent or 0.0) < IDLE_PERCENT for gpu in found)
+    known = [gpu for gpu in cards.present(window) if gpu.xid_errors is not None]
+    unknown_if(not known, *cards.XIDS_UNREAD)
+    errors = [(gpu, one) for gpu in known for one in cards.recent_xids(window, gpu, KINDS)]
+    clear_if(not errors, "the driver has reported no error", at_once=True)
+    gpus = list({gpu.uuid: gpu for gpu, _ in errors}.values())
+    cures = dict.fromkeys([xid_of(error.code).cure for _, error in errors])
+    grave = any(xid_of(error.code).kind != "none" for _, error in errors)
+    ends_work = grave and max([gpu.busy_percent or 0.0 for gpu in gpus]) < IDLE_PERCENT
     return Firing(
         severity=None if grave else "info",
-        summary=f"The driver reported {xid_words(errors)} on {GPUS}",
-        evidence=[xid_evidence(window, gpu, error) for gpu in found
-                  for error in recent_xids(window, gpu, KINDS)],
+        summary=f"The driver reported {cards.xid_words([error for _, error in errors])} on {GPUS}",
+        evidence=[cards.xid_evidence(window, gpu, error) for gpu, error in errors],
         advice=[Advice(cure) for cure in cures],
-        gpus=keys(found),
-        explains=WAITING | {"collective_wait"} if grave and idle else frozenset(),
-    )  # fmt: skip
+        gpus=keys(gpus),
+        explains=cards.WAITING | {"collective_wait"} if ends_work else frozenset(),
+    )

@@ -28,6 +28,7 @@ from gpuwatch.core.units import gpu_label
 from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.finding import Diagnosis, Gain
 from gpuwatch.diagnosis.ledger import Ledger
+from gpuwatch.outputs.exporter.charges import JobCharges
 from gpuwatch.outputs.exporter.totals import LINKS, BusyWindows, Percents, Totals, busy_of
 from gpuwatch.sources.kernel_log import KernelLog, same_bus
 
@@ -92,7 +93,7 @@ class Metrics:
     ) -> None:
         self._age, self._kernel_log = age, log
         self._pids, self._commands = pids, commands
-        self._windows, self._totals = BusyWindows(), Totals()
+        self._windows, self._totals, self._charges = BusyWindows(), Totals(), JobCharges()
         self._seen: tuple[Snapshot, Diagnosis] | None = None
         self._lost: dict[str, float] = {}
         """GPU seconds lost to the findings of each rule."""
@@ -105,11 +106,14 @@ class Metrics:
         with self._lock:
             if self._kernel_log is not None:
                 self._kernel_log.read()
-            if self._seen is None or diagnosis is not self._seen[1]:
+            is_new = self._seen is None or diagnosis is not self._seen[1]
+            if is_new:
                 self._lost = {**dict.fromkeys(_RULES, 0.0), **ledger.lost_by_rule()}
             self._seen = snapshot, diagnosis
             self._windows.push(snapshot.monotonic_seconds, busy)
             self._totals.push(snapshot, diagnosis, ledger)
+            given = self._totals.take_given()
+            self._charges.push(snapshot, given, ledger if is_new else None)
 
     def page(
         self, scraper: str, window_seconds: float | None = None, accept: str = ""
@@ -133,6 +137,9 @@ class Metrics:
                 page.add("last_collection_duration_seconds", "Time it took.", took, 1e-3)
                 page.add("driver_time_ratio", "Time spent in the driver.", of_time, 1e-3)
                 self._add_xids(page, snapshot)
+                self._charges.add_to(page.add, scraper, lambda text: clean(text, TEXT_MOST))
+                says, left_out = "Not served, because there are too many.", self._charges.left_out
+                page.add("left_out", says, left_out, what="accounts")
                 if not stale:
                     _add_rdma_ports(page, snapshot)
                     self._add_gpus(page, snapshot, self._windows.of(scraper, window_seconds))

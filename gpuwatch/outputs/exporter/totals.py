@@ -13,6 +13,7 @@ from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.diagnosis.ledger import Ledger
+from gpuwatch.recording.charges import Given
 from gpuwatch.recording.statistics import GPUS_KEPT, Statistics
 
 WINDOW_MOST_SECONDS, FIRST_WINDOW_SECONDS = 300.0, 15.0
@@ -138,6 +139,10 @@ class Totals:
                 idle = one.sums.watched_seconds - one.sums.busy_seconds
                 now, lost = snapshot.monotonic_seconds, ledger.idle_seconds_lost(gpu.uuid)
                 self._idle[gpu.uuid].add(now, idle, lost, otherwise)
+
+    def take_given(self) -> list[Given]:
+        """Return the time by whom GPUs were given to, since this was asked last."""
+        return self._statistics.given.take()
 
     def idle_seconds(self, gpu: GpuKey) -> Mapping[str, float]:
         """Return the seconds without a kernel by their cause."""

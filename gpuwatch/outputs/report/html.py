@@ -23,7 +23,7 @@ SEVERITY_MARKS = {"error": "\u25b2 error", "warning": "\u25cf warning", "info": 
 """Severity as a shape beside the colour."""
 HELD_UP = (
     *(("starved", "held up: starved"), ("waiting", "held up: waiting")),
-    *(("throttled", "throttled"), ("idle", "left idle"), ("error", "lost")),
+    *(("throttled", "throttled"), ("idle", "left idle"), ("error", "no answer")),
 )
 """Colours of what held a GPU up, as the dashboard has them, and their names in the key."""
 JUDGED = {"better": ("up", "\u25b2 better"), "worse": ("down", "\u25bc worse")}

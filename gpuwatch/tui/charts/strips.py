@@ -468,17 +468,6 @@ def pair(left: Column | None, right: Column | None, limit: float) -> str:
     return chr(_BRAILLE + dots) if dots else " "
 
 
-def idle_spans(columns: Sequence[Column | None], most: float) -> list[tuple[int, int]]:
-    """Return where two or more columns in a row never exceed ``most``: (first, behind the last)."""
-    spans, place = [], 0
-    for idle, group in groupby(columns, lambda one: one is not None and one[2] <= most):
-        count = len(list(group))
-        if idle and count > 1:
-            spans.append((place, place + count))
-        place += count
-    return spans
-
-
 _SAME_TONE = re.compile(r"(.)\1*")
 
 

@@ -286,34 +286,29 @@ class RecordingController(Controller):
 
     def close(self) -> None:
         if self.recorder is not None:
-            self._stop()
+            # Where it is, is asked for when the picture has gone.
+            self.display.farewell = self._stop()
 
     def action_record(self) -> None:
-        """Begin a recording (asks for the file's name), or end it."""
-        from gpuwatch.tui.pages.dialogs import RecordDialog  # noqa: PLC0415
-
+        """Begin a recording in the current folder, or end it."""
         if self.recorder is not None:
             self.display.answer(self._stop())
         else:
-            name = time.strftime("gpuwatch-%Y%m%d-%H%M%S.jsonl.zst")
-            self.display.show(RecordDialog(self.view, name), self._start_named)
-
-    def _start_named(self, name: str | None) -> None:
-        if name:
-            self.display.answer(self._start(name))
+            self.display.answer(self._start(time.strftime("gpuwatch-%Y%m%d-%H%M%S.jsonl.zst")))
 
     def _start(self, name: str) -> str:
         """Begin; a sentence about it."""
         from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingError  # noqa: PLC0415
 
-        path = Path(os.path.abspath(Path(name).expanduser()))  # noqa: PTH100 - links stay links
         try:
+            path = Path(os.path.abspath(name))  # noqa: PTH100 - links stay links
             self.recorder = BackgroundRecorder(Recorder(path))
         except RecordingError as error:
-            # One line: the name as it was typed leaves room for the reason.
-            return clean(str(error).replace(clean(str(path), 200), name))
+            return clean(str(error))
+        except OSError as error:
+            return f"nothing can be recorded in this folder: {error.strerror}"
         self.view.recording, self._begins = "REC", True
-        return f"recording to {clean(str(path), 200)} (W ends it)"
+        return f"recording (W ends it) to {clean(str(path), 200)}"
 
     def _stop(self) -> str:
         """End it; a sentence about it."""

@@ -118,6 +118,9 @@ class DiagnosisController(Controller):
             # A snapshot is half a MiB on a large machine.
             self._first = None
         self.engine.push(snapshot)
+        if getattr(self.display.app.screen, "IN_FULL", False):
+            # What is lost is read beside the clock there, and moves with it.
+            self.engine.finish()
         return self.engine.diagnosis
 
     def to_the_second(self) -> Diagnosis | None:

@@ -217,7 +217,7 @@ class JobReportKeeper:
 
 
 POLL_SECONDS = 0.25
-"""Time between two looks for new output: soon enough to read along."""
+"""Time between two looks for new output, and at whether the job has ended."""
 
 
 class StartedJob(Controller):
@@ -237,6 +237,8 @@ class StartedJob(Controller):
         self._job = job
         self._names: set[ProcessKey] = {job.key}
         self._tail: OutputTail | None = None
+        self._printed = False
+        """True if it has printed something that is not shown yet."""
         self._read_whole = False
         """True once all that it printed before it ended was read."""
         self._quits_when_ended = False
@@ -261,6 +263,10 @@ class StartedJob(Controller):
         if job.key not in self._names and find_job((job,), self._job.key) is not None:
             self._names.add(job.key)
         return job.key in self._names
+
+    def every_second(self) -> bool:
+        printed, self._printed = self._printed, False
+        return printed
 
     def follow(
         self, snapshot: Snapshot, diagnosis: Diagnosis | None, ledger: Ledger | None
@@ -294,8 +300,7 @@ class StartedJob(Controller):
         """Show what it printed; quit once it has ended, if the person asked for that."""
         size = self.display.app.size
         self._job.resize(max(20, size.width - 2), max(4, size.height // 4))
-        if self._read_output():
-            self.display.redraw_output()
+        self._printed = self._read_output() or self._printed
         if self._job.poll() is None:
             return
         if self._quits_when_ended:

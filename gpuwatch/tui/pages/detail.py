@@ -1,7 +1,7 @@
 """Detail of one GPU: its charts, every reading, its processes."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from textual.binding import BindingType
@@ -57,8 +57,9 @@ _ALARMS = {"ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pendi
 """Readings that are alarming where they are not zero."""
 
 
-def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
-    """Known readings, in a fixed order, and the labels of what this GPU does not report."""
+def readings(gpu: Gpu, without: Collection[str] = ()) -> tuple[list[Fact], list[str]]:
+    """Return the known readings, in a fixed order, and the labels of what this GPU does not report;
+    ``without`` some."""
     found: list[tuple[str, Run | None]] = []
     if gpu.allocated_to is not None:
         found.append(("allocated to", (_jobs(gpu.allocated_to), "text")))
@@ -67,7 +68,7 @@ def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
     if errors := _link_errors(gpu):
         found.insert(0, ("link errors", (errors, "warn")))
     ages = dict(gpu.reading.late_readings)
-    for name in _SHOWN:
+    for name in (one for one in _SHOWN if one not in without):
         written = _written(gpu, name)
         if written is not None and name in ages:
             written = f"{written[0]} ({units.age(ages[name])} old)", written[1]
@@ -247,7 +248,7 @@ def _named(view: View, gpu: Gpu) -> tuple[str, list[Run]]:
     whole = " ".join(filter(None, [gpu.identity.machine, gpu.identity.name]))
     name = fit(whole, 40, view.glyphs.ellipsis)
     throttled = throttle_text(gpu.reading)
-    notes = [("GPU is lost", "error")] if gpu.lost else []
+    notes = [("GPU does not answer", "error")] if gpu.lost else []
     return f"GPU {units.gpu_label(gpu)}{count}  {name}", [*notes, *filter(None, [throttled])]
 
 
@@ -330,7 +331,10 @@ def _body(view: View, gpu: Gpu, width: int, room: int) -> Drawn:
     axis, clicks = time_axis.draw(view, view.window, [(_LEAD, max(1, area - _LEAD - 1))], area)
     zones += [zone._replace(y=len(lines)) for zone in clicks]
     lines.append(axis)
-    facts = _facts(gpu, side - 1 if side else width, view)
+    names = [name for chart in (busy, *others) for name in (chart.field.name, chart.field.limit)]
+    late = dict(gpu.reading.late_readings)
+    said = {name for name in names if name and name not in late and _value(gpu, name) is not None}
+    facts = _facts(gpu, side - 1 if side else width, view, said)
     if not side:
         return [*lines, *table, blank(width), *facts], zones
     shown = [((" ", "text"), *fact) for fact in facts]
@@ -345,8 +349,9 @@ def _uuid(gpu: Gpu, width: int) -> Line:
     return Row(width).add(" UUID  ", "label").add(gpu.uuid, "text").line()
 
 
-def _facts(gpu: Gpu, width: int, view: View) -> list[Line]:
-    known, missing = readings(shown_gpu(view, gpu))
+def _facts(gpu: Gpu, width: int, view: View, said: Collection[str]) -> list[Line]:
+    """Draw the readings but those that are ``said`` beside a chart."""
+    known, missing = readings(shown_gpu(view, gpu), said)
     lines = []
     for label, text, style in known:
         row = Row(width).add(left(" " + label, 19, view.glyphs.ellipsis) + " ", "label")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
@@ -24,7 +24,7 @@ from gpuwatch.tui.pages.layout import scrolled
 from gpuwatch.tui.pages.screen import WIDTH, Dialog
 from gpuwatch.tui.panels.findings import SEVERITY_STYLES, undecided
 from gpuwatch.tui.panels.gpus import STATES
-from gpuwatch.tui.terminal.frame import Line, Row, edited, fit_end, plain
+from gpuwatch.tui.terminal.frame import Line, Row, edited, plain
 from gpuwatch.tui.terminal.palette import THEMES
 from gpuwatch.tui.view import INTERVALS, SORT_KEYS, View
 
@@ -48,8 +48,7 @@ _OF_FLEET = (
     "  CPUs, disks and jobs do is unknown then."
 )
 _OF_CHARTS = (
-    "\n  30% every 2s: it works in bursts too short for the chart, 30% of the time.\n"
-    "  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
+    "\n  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
     "  A process's CPU: 100% is one core. MAIN: its main thread alone.\n"
     "  QUEUE: it was runnable but waited for a core. DISK: it waited for a disk.\n"
     "  DATA: the loop waited for data, as reported by a job with gpuwatch.torch:\n"
@@ -66,6 +65,8 @@ def help_dialog(view: View) -> Dialog:
     for group, keys in described(replay=replay, fleet=view.fleet):
         text.append(f"{group}\n", "title")
         for key in keys:
+            if len(view.gpus) < 2 and key.action in {"gpu(-1)", "other_gpu(-1)"}:
+                continue
             text.append(f"  {key.shown:<12}", "key").append(f"{key.help}\n")
     if replay:
         text.append("The bar at the bottom\n", "title").append(_OF_BAR, "label")
@@ -127,7 +128,8 @@ def unknown_dialog(view: View, unknown: Sequence[Unchecked]) -> Dialog:
         where = list(dict.fromkeys(name for one in here for name in _where(one, gpus)))
         if 0 < len(where) < max(2, len(gpus)):
             text.append(f"  ({', '.join(where)})", "label")
-        text.append(f"\n  needed for: {', '.join(causes)}\n")
+        hint = " (S on the job's page samples them)" if missing.startswith("stacks") else ""
+        text.append(f"{hint}\n  needed for: {', '.join(causes)}\n")
     text.rstrip()
     return Dialog(view, "checks that need more data", text)
 
@@ -196,19 +198,17 @@ _HEAD_ROWS = 2
 
 
 class Choice(NamedTuple):
-    """Line of a menu. ``note``: at the right. ``ticked``: in or out; ``None``: it is chosen, not
-    ticked."""
+    """Line of a menu. ``note``: at the right."""
 
     name: str
     text: str
     note: str = ""
-    ticked: bool | None = None
 
 
 def _match(words: Sequence[str], choice: Choice) -> tuple[int, Collection[int]] | None:
     """Return how far ``choice`` is from what was typed, and which of its characters were; ``None``:
     some word is not in it. Nearest: its key, or a word of it that begins so; then any part of it,
-    the name of its action, and letters in this order."""
+    and the name of its action."""
     text, named = choice.text.lower(), choice.name.replace("_", " ")
     keys = choice.note.lower().split()
     far, places = 0, set[int]()
@@ -223,34 +223,19 @@ def _match(words: Sequence[str], choice: Choice) -> tuple[int, Collection[int]] 
         elif word in named:
             far += 2
         else:
-            letters = re.search(".*?".join([f"({re.escape(one)})" for one in word]), text)
-            if letters is None:
-                return None
-            far += 3 + letters.end() - letters.start()
-            places.update(map(letters.start, range(1, len(word) + 1)))
+            return None
     return far, places
 
 
 class Menu(Dialog):
-    """List to choose from, which ends with the name of what was chosen, an empty one for nothing.
-    With ``toggle``, which is given a name and answers with the choices as they are then, it stays
-    until it is closed."""
+    """List to choose from, which ends with the name of what was chosen, an empty one for
+    nothing."""
 
-    def __init__(
-        self,
-        view: View,
-        title: str,
-        choices: Sequence[Choice],
-        *,
-        at: int = 0,
-        toggle: Callable[[str], Sequence[Choice]] | None = None,
-    ) -> None:
+    def __init__(self, view: View, title: str, choices: Sequence[Choice]) -> None:
         self._choices = choices
-        self._toggle = toggle
         self._typed = ""
-        self._position, self._offset = at, 0
-        hint = "enter chooses, esc closes" if toggle is None else "space: in or out, esc closes"
-        super().__init__(view, title, Text(), hint, {})
+        self._position, self._offset = 0, 0
+        super().__init__(view, title, Text(), "enter chooses, esc closes", {})
 
     @property
     def text(self) -> str:
@@ -272,7 +257,7 @@ class Menu(Dialog):
         match event.key:
             case "escape" | "ctrl+c":
                 self.dismiss("")
-            case "enter" | "space" if event.key == "enter" or self._toggle is not None:
+            case "enter":
                 self._choose()
             case "up" | "down" | "pageup" | "pagedown" | "home" | "end":
                 page = self._rows
@@ -305,10 +290,7 @@ class Menu(Dialog):
 
     def _choose(self) -> None:
         found = self._found
-        if found and self._toggle is not None:
-            self._choices = self._toggle(found[self._position][0].name)
-            self.redraw()
-        elif found:
+        if found:
             self.dismiss(found[self._position][0].name)
 
     @property
@@ -329,7 +311,6 @@ class Menu(Dialog):
             if place < len(found):
                 one, typed = found[place]
                 line.add(f"{glyphs.marker} " if chosen else "  ", "marker")
-                line.add("" if one.ticked is None else "[x] " if one.ticked else "[ ] ", "key")
                 for at, character in enumerate(one.text):
                     line.add(character, "key" if at in typed else "text")
                 if line.room > len(one.note) + 1:
@@ -365,10 +346,26 @@ def command_palette(view: View, actions: Collection[str]) -> Menu:
 
 
 def _commands(view: View, actions: Collection[str]) -> Iterator[Choice]:
-    keys = described(replay=view.replay is not None)
-    # The first that names an action is about this screen.
+    known = _of_keys(view, actions)
+    yield from [known.pop(name) for name in _SOUGHT if name in known]
+    yield from known.values()
+    if "sort" in actions:
+        for name in SORT_KEYS:
+            yield Choice(f"sort_by({name!r})", f"sort by {name}", "s")
+    for span in SPANS:
+        yield Choice(f"app.range({span})", f"range: {span_words(span)}", "[ ]")
+    for seconds in INTERVALS if view.replay is None else ():
+        text = f"refresh interval: {units.interval(seconds)}"
+        yield Choice(f"app.interval({seconds})", text, "+ -")
+    for name in THEMES:
+        yield Choice(f"app.theme({name!r})", f"theme: {name}", "T")
+
+
+def _of_keys(view: View, actions: Collection[str]) -> dict[str, Choice]:
+    """Return what the keys of the screen do, by action, and what people look for elsewhere."""
     known = dict[str, Choice]()
-    for key in [key for _, some in keys for key in some]:
+    # The first that names an action is about this screen.
+    for key in [key for _, some in described(replay=view.replay is not None) for key in some]:
         action = key.action if key.action in actions else f"app.{key.action}"
         if action in actions and action != "app.palette":
             for one in _ways(key._replace(action=action)):
@@ -376,19 +373,7 @@ def _commands(view: View, actions: Collection[str]) -> Iterator[Choice]:
     for name, choice in _SOUGHT.items():
         if choice is not None:
             known.setdefault(name, choice)
-    yield from [known.pop(name) for name in _SOUGHT if name in known]
-    yield from known.values()
-    if "sort_menu" in actions:
-        for name in SORT_KEYS:
-            yield Choice(f"sort_by({name!r})", f"sort by {name}", "O")
-    for span in SPANS:
-        yield Choice(f"app.range({span})", f"range: {span_words(span)}", "[ ]")
-    if view.replay is None:
-        for seconds in INTERVALS:
-            text = f"refresh interval: {units.interval(seconds)}"
-            yield Choice(f"app.interval({seconds})", text, "+ -")
-    for name in THEMES:
-        yield Choice(f"app.theme({name!r})", f"theme: {name}", "T")
+    return known
 
 
 def _ways(key: Key) -> Iterator[Choice]:
@@ -405,57 +390,3 @@ def _ways(key: Key) -> Iterator[Choice]:
         shown = both if len(both) == 2 else [key.shown] * 2
         for action, way, press in zip((key.action, back), ways.groups(), shown, strict=False):
             yield Choice(action, text[: ways.start()] + way + text[ways.end() :], press)
-
-
-# -- the name of a recording -----------------------------------------------------------------------
-
-
-_SHOWN = 72
-_LENGTH = 4000
-
-
-class RecordDialog(Dialog):
-    """Dialog that ends with the name as it was typed; an empty one: no recording. What is typed
-    first takes the place of the name that is offered."""
-
-    def __init__(self, view: View, name: str) -> None:
-        super().__init__(view, "record to a file", Text(), "enter starts, esc cancels", {})
-        self._change(name)
-        self._offered = True
-
-    def on_key(self, event: events.Key) -> None:
-        event.stop()
-        event.prevent_default()
-        match event.key:
-            case "enter":
-                self.dismiss(self.name_typed.strip())
-            case "escape" | "ctrl+c":
-                self.dismiss("")
-            case "left" | "right" | "home" | "end":
-                # It is to be changed rather than replaced.
-                self._offered = False
-            case key:
-                replaced = self._offered and event.is_printable
-                name = edited("" if replaced else self.name_typed, key, event.character)
-                if name is not None:
-                    self._change(name)
-
-    def on_paste(self, event: events.Paste) -> None:
-        event.stop()
-        self._change(("" if self._offered else self.name_typed) + event.text.strip())
-
-    def _change(self, name: str) -> None:
-        self.name_typed = clean(name, _LENGTH)
-        self._offered = False
-        self.redraw()
-
-    def lines(self, width: int) -> list[Line]:
-        name = fit_end(self.name_typed, _SHOWN, self._glyphs.ellipsis)
-        self._words = Text.assemble(
-            (name, "label" if self._offered else "value"),
-            (f"{self._glyphs.cursor}\n\n", "key"),
-            "JSON lines; compressed where the name ends in .zst. Only you can read the file. "
-            "The command lines of processes are in it: `gpuwatch record --redact` omits them. "
-            "`gpuwatch replay FILE` plays it.",
-        )
-        return super().lines(width)

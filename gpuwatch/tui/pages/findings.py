@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 from textual.binding import BindingType
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, Job, Snapshot
+from gpuwatch.core.model import Gpu, Job
 from gpuwatch.core.text import clean, paragraphs
 from gpuwatch.diagnosis.finding import Evidence, Finding, FindingKey
 from gpuwatch.outputs.terminal import Column
@@ -52,10 +52,8 @@ from gpuwatch.tui.panels.findings import (
     rule_of,
     severity_sign,
     style_of,
-    undecided,
     whose,
 )
-from gpuwatch.tui.panels.gpus import period_seconds
 from gpuwatch.tui.panels.table import add_cells, add_headings
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.runs import find_job
@@ -83,7 +81,6 @@ _TALL, _TALLEST = 30, 45
 """Rows of a page from which on its charts are higher."""
 _AFTER_LOSS = 0.2
 """Share of the range that is from after a GPU was lost."""
-_SPANS = (15.0, 20.0, 30.0, 45.0, 60.0)
 
 
 class _Rows(NamedTuple):
@@ -103,44 +100,26 @@ def _chart_rows(tall: int) -> _Rows:
 def _draw_waveform(
     view: View, finding: Finding, width: int, tall: int, until: float | None
 ) -> list[Line]:
-    """Draw the GPUs named, who feeds them, and what else shows it, on one time axis. Of many GPUs
-    one stands for all, with the spread of all of them below it."""
-    snapshot = view.snapshot
-    if snapshot is None:
-        return []
+    """Draw the GPUs named, who feeds them, and what else shows it, on one time axis."""
     one = _representative(finding)
     job = _job_of(view, one)
     gpus = _gpus_shown(view, finding, job)
-    if not gpus and job is None:
+    if view.snapshot is None or (not gpus and job is None):
         return []
     span = job_charts.span(width)
     view.chart_columns = max(1, span[1])
     if view.own_range:
         # Charts and the numbers beside them are of the same time.
-        seconds = own_span(view, finding, gpus)
+        seconds = own_span(view, finding)
         view = replace(view, timeline=replace(view.timeline, span_seconds=seconds))
     window, end = view.window, until
     gpus = [shown_gpu(view, gpu) for gpu in gpus]
     if gpus and view.own_range and all(gpu.lost for gpu in gpus):
         # What was before tells more than the nothing since.
-        end = _begin(snapshot, finding) + _AFTER_LOSS * window.span_seconds
+        end = _begin(view, finding) + _AFTER_LOSS * window.span_seconds
     if end is not None:
         window = replace(window, now=min(window.now, end))
-    high = _chart_rows(tall)
-    several = len(gpus) > _ALL_SHOWN
-    alone = [gpu for gpu in gpus if gpu.uuid in one.gpus][:1] or gpus[:1] if several else gpus
-    shown = [(trace, high.gpu) for trace in job_charts.gpu_traces(view, alone)]
-    idle = _idle_share(finding)
-    if idle is not None and high.gpu > 1:
-        # The share is that of the finding, which the sentence has as well.
-        shown = [(replace(trace, idle=("idle", idle)), rows) for trace, rows in shown]
-    if several:
-        shown.append((job_charts.spread_trace(view, gpus), high.spread))
-    reading = rule_of(finding.rule).chart
-    shown += [(trace, high.other) for trace in job_charts.metric_traces(view, alone, reading)]
-    if job is not None:
-        shown += [(trace, high.other) for trace in job_charts.host_traces(view, job)]
-        shown += [(trace, high.other) for trace in job_charts.disk_traces(view, job, reading)]
+    shown = _traces(view, finding, one, gpus, job, _chart_rows(tall))
     if until is not None:
         shown = [(job_charts.of_the_past(trace), rows) for trace, rows in shown]
     lines = job_charts.draw(view, shown, window, width)
@@ -151,38 +130,44 @@ def _draw_waveform(
     return [*edge(view.glyphs, width, Title(words))[0], *lines]
 
 
+def _traces(
+    view: View, finding: Finding, one: Finding, gpus: Sequence[Gpu], job: Job | None, high: _Rows
+) -> list[tuple[job_charts.Trace, int]]:
+    """Return the charts and how high each is. Of many GPUs one stands for all, that of the job of
+    ``one``, with the spread of all of them below it."""
+    several = len(gpus) > _ALL_SHOWN
+    alone = [gpu for gpu in gpus if gpu.uuid in one.gpus][:1] or gpus[:1] if several else gpus
+    shown = [(trace, high.gpu) for trace in job_charts.gpu_traces(view, alone)]
+    if several:
+        shown.append((job_charts.spread_trace(view, gpus), high.spread))
+    reading = rule_of(finding.rule).chart
+    others = job_charts.metric_traces(view, alone, reading)
+    if job is not None:
+        others += job_charts.host_traces(view, job)
+        others += job_charts.disk_traces(view, job, reading)
+    return [*shown, *[(trace, high.other) for trace in others]]
+
+
 def _representative(finding: Finding) -> Finding:
     """Return the finding of the job that loses most, where it is one of several."""
     return max(parts(finding), key=lambda one: one.cost_gpu_seconds or 0.0)
 
 
-def _begin(snapshot: Snapshot, finding: Finding) -> float:
+def _begin(view: View, finding: Finding) -> float:
     """Return since when the finding holds, on the snapshots' own clock."""
-    now, since = snapshot.taken_at_unix_seconds, finding.since_unix_seconds
-    return snapshot.monotonic_seconds - (0.0 if since is None else now - since)
+    snapshot, since = view.snapshot, finding.since_unix_seconds
+    if snapshot is None or since is None:
+        return view.window.now
+    return snapshot.monotonic_seconds - (snapshot.taken_at_unix_seconds - since)
 
 
-def own_span(view: View, finding: Finding, gpus: Sequence[Gpu] = ()) -> float:
-    """Return how many of the seconds watched show the finding best: what comes in bursts is seen
-    best in some eight of them, as they were when it was first looked at."""
+def own_span(view: View, finding: Finding) -> float:
+    """Return how many of the seconds watched show the finding: as many as all charts do, but where
+    it takes longer to be seen."""
     seconds = rule_of(finding.rule).chart_seconds
-    if view.diagnosis is not None:
-        seconds = min(seconds, max(_LEAST_CHART_SECONDS, view.diagnosis.watched_seconds))
-    kept = view.kept.setdefault("periods", {})
-    if kept.get(finding.key) is None:
-        kept[finding.key] = next(filter(None, (period_seconds(view, gpu) for gpu in gpus)), None)
-    period = kept[finding.key]
-    if period is None or seconds > _LEAST_CHART_SECONDS:
-        return seconds
-    return min(seconds, next(span for span in _SPANS if span >= min(8 * period, _SPANS[-1])))
-
-
-def _idle_share(finding: Finding) -> str | None:
-    """Return the idle share of a finding about one GPU that is without work again and again."""
-    for one in finding.evidence:
-        if one.name == "idle GPU" and isinstance(one.value, float) and len(finding.gpus) == 1:
-            return f"{one.value:.0f}%"
-    return None
+    if seconds <= _LEAST_CHART_SECONDS or view.diagnosis is None:
+        return view.timeline.span_seconds
+    return min(seconds, max(_LEAST_CHART_SECONDS, view.diagnosis.watched_seconds))
 
 
 def _span_words(window: TimeWindow, gone: bool) -> str:
@@ -245,7 +230,7 @@ def _standing(view: View, finding: Finding) -> list[str]:
         texts.append(clean(unknown + finding.gain.in_full))
     texts += lost_sentence(finding, view.price_per_gpu_hour)
     who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
-    return [*texts, *([who] if who else []), clean(finding.rule)]
+    return [*texts, *([who] if who else [])]
 
 
 def evidence_body(
@@ -268,7 +253,6 @@ def evidence_body(
     lines += _evidence(view, finding.evidence, width)
     lines += jobs
     lines += _ruled_out(view, finding, width)
-    lines += _not_checked(view, finding, width)
     if documentation:
         lines += _heading(view, f"about {clean(finding.rule)}", width)
         lines += _documentation(documentation, width)
@@ -340,6 +324,11 @@ def _advice(view: View, finding: Finding, width: int) -> Iterator[Line]:
             yield from _paragraph(clean(one.gain.in_full), width, 5, "label")
 
 
+_LIMITED = 60
+"""Width from which on evidence has a column for limits."""
+_LEAST_MEANING = 28
+
+
 def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line]:
     if not evidence:
         return
@@ -350,33 +339,30 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[
         Column("limit", _threshold, style=lambda *_: "label"),
     ]
     names, values, bounds = [max(width_of(c.cell(one)) for one in evidence) for c in columns]
-    roomy = width >= 76
-    widths = (
-        min(names, width // 3 if roomy else width - 16),
-        min(max(5, values), width // 5),
-        min(max(5, bounds), width // 6),
-    )
-    columns = [one._replace(width=cells) for one, cells in zip(columns, widths, strict=True)]
-    columns = columns if roomy else columns[:2]
-    ellipsis = view.glyphs.ellipsis
-    if roomy:
-        row = Row(width).add("     ")
-        add_headings(row, columns, style="dim", gap="  ")
-        yield row.add("meaning", "dim").line()
+    if width < _LIMITED:
+        columns, bounds = columns[:2], 0
+    else:
+        bounds = max(5, bounds)
+    room = width - 8 - max(5, values) - bounds - 2 * len(columns)
+    widths = (min(names, max(8, room)), max(5, values), bounds)
+    columns = [one._replace(width=cells) for one, cells in zip(columns, widths, strict=False)]
+    # What it means stands below where the names leave it no room.
+    beside = room - names >= _LEAST_MEANING
+    row = Row(width).add("     ")
+    add_headings(row, columns, style="dim", gap="  ")
+    yield row.add("meaning" if beside else "", "dim").line()
     for one in evidence:
         # For or against, by sign: the colour only repeats it.
         mark = ("+ ", "key") if one.supports else ("- ", "warn")
         row = Row(width).add("   ").add(*mark)
-        add_cells(row, columns, one, ellipsis, "  ")
-        if not roomy:
-            yield row.line()
-            yield from _paragraph(one.says, width, 5, "label")
-            continue
+        add_cells(row, columns, one, view.glyphs.ellipsis, "  ")
         indent = row.used
-        first, *rest = wrapped(one.says, width - indent - 1) or [""]
+        first, *rest = (wrapped(one.says, width - indent - 1) if beside else []) or [""]
         yield row.add(first).line()
         for text in rest:
             yield Row(width).add(" " * indent).add(text).line()
+        if not beside:
+            yield from _paragraph(one.says, width, 7, "label")
 
 
 def _value(one: Evidence) -> str:
@@ -405,23 +391,6 @@ def _ruled_out(view: View, finding: Finding, width: int) -> Iterator[Line]:
     yield from _heading(view, "ruled out", width)
     for one in finding.ruled_out:
         yield from _paragraph(f"{cause(one.rule)}: {one.why}", width)
-
-
-def _not_checked(view: View, finding: Finding, width: int) -> Iterator[Line]:
-    """Rules about the same that could not be decided."""
-    mine = set(finding.gpus)
-    unknown = [
-        one
-        for one in (() if view.diagnosis is None else view.diagnosis.unknown)
-        if (one.job is not None and one.job == finding.job) or mine.intersection(one.gpus)
-    ]
-    if not unknown:
-        return
-    yield from _heading(view, "not checked", width)
-    for missing, causes in undecided(unknown).items():
-        hint = " (S on the job's screen samples them)" if missing.startswith("stacks") else ""
-        text = f"{missing}{hint}: needed for {', '.join(causes)}"
-        yield from _paragraph(text, width, style="label")
 
 
 def _documentation(text: str, width: int) -> Iterator[Line]:
@@ -459,15 +428,16 @@ def draw_findings(view: View, width: int, height: int) -> Frame:
 
 
 def _above(view: View, width: int) -> list[Line]:
-    """Return the verdict, what a change brought about, and how long was watched."""
+    """Return how many findings there are, else the verdict; what a change brought about, and how
+    long was watched."""
     diagnosis, now = view.diagnosis, present_findings(view)
     verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
-    if any(clean(one.summary).rstrip(".") == verdict.rstrip(".") for one in now):
+    if now:
         order = "worst first" if view.job.last is None else "those of the job shown first"
         verdict = "one finding" if len(now) == 1 else f"{len(now)} findings, {order}"
     lines = [Row(width).add(f" {text}", "title").line() for text in wrapped(verdict, width - 2)[:2]]
     lines += [mark_line(view, width)] if view.mark is not None else []
-    return [*lines, *_watched(view, width), blank(width)]
+    return [*lines, *_watched(view, width), *[blank(width)] * (not now)]
 
 
 def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Line], list[Zone]]:
@@ -617,6 +587,7 @@ class EvidenceScreen(ScrolledScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(EVIDENCE_KEYS)
     CANVAS_ID = "evidence"
+    IN_FULL = True
 
     _last: Finding | None = None
     _last_at = 0.0

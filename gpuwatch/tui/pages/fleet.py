@@ -31,6 +31,7 @@ from gpuwatch.recording.hosts.brief import Brief, GpuBrief, upgrade_note
 from gpuwatch.recording.hosts.names import install_command
 from gpuwatch.recording.hosts.remote import NEITHER, NO_START, RemoteHost, RemoteTape
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
+from gpuwatch.recording.replay import Tape
 from gpuwatch.tui.app import SWITCH_SECONDS, GpuwatchApp, TapeSource, replay_app, run
 from gpuwatch.tui.charts.strips import FULL, draw_column
 from gpuwatch.tui.keys import FLEET_FOOTER, FLEET_KEYS, NOT_IN_FLEET, bindings
@@ -39,7 +40,7 @@ from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
 from gpuwatch.tui.panels.bars import draw_footer
 from gpuwatch.tui.panels.findings import SEVERITY_STYLES, severity_sign
 from gpuwatch.tui.panels.table import add_cells, add_headings, begin_row, fitting
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, blank, fit, width_of, wrapped
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, width_of, wrapped
 from gpuwatch.tui.view import View
 
 # -- the drawing -----------------------------------------------------------------------------------
@@ -315,29 +316,22 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
     # The sentence gets a third of the width, and enough to be read.
     every = _columns(view, max(4, min(24, longest)))
     columns = fitting(every, max(20, width - max(40, width // 3)))
-    lines = [_summary(fleet, width), _heading(columns, fleet, width)]
-    zones = []
-
-    def add(one: FleetRow) -> None:
-        name = one.host.name
-        zones.append(Zone(len(lines), 0, width, "host", name))
-        lines.append(_host_line(view, one, columns, width, name == fleet.selected))
-
-    for one in hosts[fleet.offset : fleet.offset + room]:
-        add(one)
-    if not hosts:
-        lines.append(
-            Row(width).add(f" no host has {view.filter_text!r} (esc clears)", "label").line()
-        )
-    if below:
-        lines += [blank(width), Row(width).add(" JOBS ON SEVERAL HOSTS", "label").line()]
-        for one in fleet.jobs:
-            add(one)
-    left = max(0, len(hosts) - room - fleet.offset)
+    lines, zones = [_summary(fleet, width), _heading(columns, fleet, width)], list[Zone]()
+    shown: list[FleetRow | str] = [*hosts[fleet.offset : fleet.offset + room]]
+    shown += [] if hosts else [f" no host has {view.filter_text!r} (esc clears)"]
+    shown += ["", " JOBS ON SEVERAL HOSTS", *fleet.jobs] if below else []
+    for one in shown:
+        if isinstance(one, str):
+            lines.append(Row(width).add(one, "label").line())
+        else:
+            zones.append(Zone(len(lines), 0, width, "host", one.host.name))
+            on = one.host.name == fleet.selected
+            lines.append(_host_line(view, one, columns, width, on))
     if foot and fleet.chosen is not None:
         lines = filled(lines, width, height - foot)
         said = [line for text in fleet.chosen.said() for line in wrapped(text, width - 2)]
         lines += [Row(width).add(f" {text}", "label").line() for text in said[:_FOOT_LINES]]
+    left = max(0, len(hosts) - room - fleet.offset)
     keys, pressed = draw_footer(view, width, FLEET_FOOTER, left)
     zones += [zone._replace(y=height - 1) for zone in pressed]
     return Frame([*filled(lines, width, height - 1), keys], zones)
@@ -509,26 +503,10 @@ def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **op
             opened, opens = app.opened, False
             if opened is None:
                 return code
-            latest = opened.latest
-            if opened.tape is None or latest is None:
+            if opened.latest is None or opened.tape is None:
                 # Its clock was set at this moment: it begins anew.
                 continue
-            simulated = latest.simulated
-            jobs = latest.jobs
-            if not isinstance(opened, SharedJob):
-                jobs = tuple([one for one in jobs if alone and one.slurm_job == (slurm_job or "")])
-            job = jobs[0].key if jobs else None
-            played = replay_app(
-                opened.tape, simulated=simulated, follows=True, attached=job, **options
-            )
-            assert played.player is not None
-            message = None if alone else f"{opened.name}: q returns to the list of hosts"
-            apart = opened.clocks_apart_seconds if isinstance(opened, SharedJob) else None
-            if apart is not None:
-                message = f"The hosts' clocks agree to within {apart:.1f} s. {message}"
-            code = run(played, played.player.stop, message)
-            if isinstance(opened, RemoteHost):
-                opened.read_in_brief(OPENED)
+            code = _run_opened(opened, opened.tape, opened.latest, alone, slurm_job, options)
             if code or alone:
                 return code
     finally:
@@ -537,3 +515,32 @@ def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **op
             one.leave()
         for one in every:
             one.close()
+
+
+def _run_opened(
+    opened: RemoteTape,
+    tape: Tape,
+    latest: Snapshot,
+    alone: bool,
+    slurm_job: str | None,
+    options: dict[str, Any],
+) -> int:
+    """Show the machine or job that was opened until the person goes back; the exit code."""
+    shared = isinstance(opened, SharedJob)
+    jobs = [one for one in latest.jobs if shared or (alone and one.slurm_job == (slurm_job or ""))]
+    played = replay_app(
+        tape,
+        simulated=latest.simulated,
+        follows=True,
+        attached=jobs[0].key if jobs else None,
+        **options,
+    )
+    assert played.player is not None
+    message = None if alone else f"{opened.name}: q returns to the list of hosts"
+    apart = opened.clocks_apart_seconds if isinstance(opened, SharedJob) else None
+    if apart is not None:
+        message = f"The hosts' clocks agree to within {apart:.1f} s. {message}"
+    code = run(played, played.player.stop, message)
+    if isinstance(opened, RemoteHost):
+        opened.read_in_brief(OPENED)
+    return code

@@ -5,7 +5,7 @@ then the screens.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from textual.binding import BindingType
 
 from gpuwatch.core import units
-from gpuwatch.core.bounds import mean, total
+from gpuwatch.core.bounds import highest, mean, total
 from gpuwatch.core.model import (
     PIDS_OF_A_MACHINE,
     Gpu,
@@ -31,7 +31,6 @@ from gpuwatch.tui.charts.strips import Columns, TimeWindow
 from gpuwatch.tui.keys import JOB_FOOTER, JOB_KEYS, REPORT_FOOTER, REPORT_KEYS, Footer, bindings
 from gpuwatch.tui.pages.layout import (
     BOTTOM,
-    EDGE,
     Drawn,
     Frame,
     GpuStyle,
@@ -261,30 +260,32 @@ GPUS = Panel("gpus", _gpu_rows, _draw_gpus)
 def _gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
     """Draw many GPUs in one line: what they have together, and the extremes."""
     readings = [gpu.reading for gpu in gpus]
-    busy = [one.busy_percent for one in readings if one.busy_percent is not None]
-    heat = [one.temperature_celsius for one in readings if one.temperature_celsius is not None]
     used = _sum_if_all_known([one.memory_used_bytes for one in readings])
+    whole = _sum_if_all_known([gpu.identity.memory_total_bytes for gpu in gpus])
     watts = _sum_if_all_known([one.power_watts for one in readings])
     row = Row(width).add(f" {len(gpus)} GPUs", "title")
-    numbers = []
-    if busy:
-        low, high = round(min(busy)), round(max(busy))
-        row.add("  busy ", "label")
-        row.add(right(f"{low}%" if low == high else f"{low}-{high}%", 7), "value")
-    if used is not None:
-        whole = _sum_if_all_known([gpu.identity.memory_total_bytes for gpu in gpus])
-        numbers.append(("mem", units.size_of(used, whole)))
-    numbers.append(("power", units.watts(watts)))
-    numbers.append(("temp to", units.celsius(max(heat, default=None))))
-    for label, text in numbers:
-        if row.room >= len(label) + len(text) + 3:
+    for label, text in (
+        ("busy", _reach([one.busy_percent for one in readings])),
+        ("mem", "" if used is None else units.size_of(used, whole)),
+        ("power", units.watts(watts)),
+        ("temp to", units.celsius(highest([one.temperature_celsius for one in readings]))),
+    ):
+        if text and row.room >= len(label) + len(text) + 3:
             row.add(f"  {label} ", "label").add(text, "value")
     lost = sum(gpu.lost for gpu in gpus)
     held = sum(throttle_text(one) is not None for one in readings)
-    for count, what, style in ((lost, "lost", "error"), (held, "throttled", "warn")):
+    for count, what, style in ((lost, "not answering", "error"), (held, "throttled", "warn")):
         if count:
             row.fits(f"  {view.glyphs.warning}{count} {what}", style)
     return row.line()
+
+
+def _reach(percents: Sequence[float | None]) -> str:
+    """Return ``31-99%``, as wide as any; nothing where none is known."""
+    known = [round(one) for one in percents if one is not None]
+    if not known:
+        return ""
+    return right("-".join(map(str, dict.fromkeys((min(known), max(known))))) + "%", 7)
 
 
 def _sum_if_all_known(values: Sequence[float | None]) -> float | None:
@@ -440,37 +441,47 @@ def is_folded(view: View, job: Job) -> bool:
 
 
 def tree_rows(view: View, job: Job) -> list[TreeRow]:
-    """All processes of the job, each under its parent; the loader workers of a parent as one row
-    where they are folded."""
+    """Return all processes of the job, each under its parent; the loader workers of a parent as one
+    row where they are folded."""
     on_gpus: dict[ProcessKey, list[Process]] = {}
     for process in () if view.snapshot is None else view.snapshot.processes:
         if process.gpu_uuid is not None:
             shown = shown_process(view, process, process.gpu_uuid)
             on_gpus.setdefault(process.key, []).append(shown)
-    places = {gpu.uuid: gpu.identity.machine for gpu in view.gpus}
-    machines = {
-        one.pid // PIDS_OF_A_MACHINE: places.get(one.gpu_uuid or "")
-        for processes in on_gpus.values()
-        for one in processes
-    }
     uses = {key: some[0].gpu_uuid for key, some in on_gpus.items()}
     every = [shown_process(view, one, uses.get(one.key)) for one in job.members]
     members, families = _folded(every) if is_folded(view, job) else (every, {})
-    commands = {member.pid: member.command for member in members}
     loops = {loop.key: loop for loop in job.loops}
-    drawn = branches([(member.pid, member.parent_pid) for member in members], view.glyphs)
+    branch_of = branches([(member.pid, member.parent_pid) for member in members], view.glyphs)
+    machines = _machines(view, on_gpus)
     out = []
-    for member, branch in zip(members, drawn, strict=True):
-        command = brief_command(member.command or member.name or "")
-        parent = member.parent_pid
-        if parent is not None and parent != member.pid and commands.get(parent) == member.command:
-            command = ""
+    for member, branch, command in zip(members, branch_of, _commands(members), strict=True):
         family = families.get(member.key, ())
         own = [process for one in family or (member,) for process in on_gpus.get(one.key, ())]
         where = None if branch else machines.get(member.pid // PIDS_OF_A_MACHINE)
         loop = loops.get(member.key)
         out.append(TreeRow(member, tuple(own), branch, command, family, loop, where))
     return out
+
+
+def _machines(view: View, on_gpus: Mapping[ProcessKey, Sequence[Process]]) -> dict[int, str | None]:
+    """Return the names of the machines of a job that runs on several, by the numbers that stand
+    before the PIDs there."""
+    names = {gpu.uuid: gpu.identity.machine for gpu in view.gpus}
+    return {
+        one.pid // PIDS_OF_A_MACHINE: names.get(one.gpu_uuid or "")
+        for processes in on_gpus.values()
+        for one in processes
+    }
+
+
+def _commands(members: Sequence[JobMember]) -> Iterator[str]:
+    """Yield the command of each, nothing where it is its parent's."""
+    commands = {member.pid: member.command for member in members}
+    for member in members:
+        parent = member.parent_pid
+        same = parent not in (None, member.pid) and commands.get(parent) == member.command
+        yield "" if same else brief_command(member.command or member.name or "")
 
 
 def _folded(
@@ -641,9 +652,9 @@ _OUTPUT_KEY = "o"
 def _table_rows(page: Page) -> int:
     """Return no rows, as the table takes what is left, and note how much that should be."""
     report, height = page.decided["report"], page.tall
-    least = 3 if height < 16 else 5 if height < 24 else 6 if height < 30 else 8
+    least = 3 if height < 16 else 5 if height < 30 else 6
     page.table_least = least + (2 if report and height >= 16 else 0)
-    share = 5 if len(page.gpus) <= 1 else 4
+    share = 6 if len(page.gpus) <= 1 else 4
     wanted = height * 11 // 20 if report else height // share
     page.table_wanted = max(page.table_least, wanted)
     return 0
@@ -749,18 +760,6 @@ def _window(view: View, job: Job) -> TimeWindow:
     return replace(window, now=min(window.now, end + 1.0))
 
 
-def draw_pane(view: View, frame: Frame) -> list[Line]:
-    """Return ``frame``'s lines with the output pane drawn anew: the rest stays as it was."""
-    page = frame.plan
-    rows = 0 if page is None else page.rows["output"]
-    if page is None or not rows:
-        return frame.lines
-    pane, _ = OUTPUT.draw(replace(page, view=view), rows)
-    side = ((view.glyphs.separator, EDGE),) * page.boxed
-    pane = [(*side, *line, *side) for line in pane]
-    return [*frame.lines[: page.pane_top], *pane, *frame.lines[page.pane_top + rows :]]
-
-
 def _report(view: View, whole: Sequence[Line], width: int, height: int) -> list[Line]:
     """Draw the report of the job that has ended, from ``view.job.report_offset`` on."""
     state = view.job
@@ -806,12 +805,6 @@ class JobScreen(ListScreen):
 
     def page(self, width: int, height: int) -> Frame:
         return draw(self.view, width, height)
-
-    def redraw_output(self) -> None:
-        """Draw the output pane alone: it changes more often than the rest."""
-        if self.shown.plan is not None and self.shown.plan.across == self.size.width:
-            self.shown.lines = draw_pane(self.view, self.shown)
-            self.show_lines(self.shown.lines)
 
     # -- moving about -----------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     axis, edges = int(height >= 20), 5 if has_boxes(width, height) else 0
     table, least = (
         # Fewer GPUs run fewer processes, and their charts get the room.
-        max(4, height // (6 if gpus == 1 else 5 if gpus <= 4 else 4)),
+        max(4, height // (8 if gpus == 1 else 5 if gpus <= 4 else 4)),
         3 if height >= 14 else 2 if height >= 10 else 1,
     )
     for host, above, between, kept in (

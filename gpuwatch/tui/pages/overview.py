@@ -107,30 +107,47 @@ def _iowait(host: Host) -> Run:
 
 def _host_facts(host: Host) -> list[Run]:
     """Facts that need no chart, most telling first."""
-    facts: list[Run] = []
-    if host.usable_cores is not None and host.usable_cores != host.core_count:
-        why = "quota" if host.quota_cores == host.usable_cores else "affinity"
-        mood = "label" if host.quota_cores is None else "warn"
-        facts.append((f"usable {host.usable_cores:g} ({why})", mood))
-    facts.append(_iowait(host))
     pressures = [
         (f"{one.short} {right(one.text(value), 4)}", "warn" if value >= 20 else "label")
         for one in _PRESSURES
         if (value := getattr(host, one.name)) is not None
     ]
-    facts += [one for one in pressures if one[1] == "warn"]
-    if host.load_average_1_minute is not None:
-        loads = (host.load_average_5_minutes, host.load_average_15_minutes)
-        later = [units.UNKNOWN if one is None else f"{one:.1f}" for one in loads]
-        facts.append((f"load {host.load_average_1_minute:.1f} {' '.join(later)}", "label"))
-    if host.shm_used_bytes is not None and host.shm_total_bytes is not None:
-        full = host.shm_used_bytes >= 0.9 * host.shm_total_bytes > 0
-        text = _SHM.text(host.shm_used_bytes, host.shm_total_bytes)
-        facts.append((f"{_SHM.short} {text}", "warn" if full else "label"))
+    high = [one for one in pressures if one[1] == "warn"]
+    return [
+        *_usable_cores(host),
+        _iowait(host),
+        *high,
+        *_loads(host),
+        *_in_memory(host),
+        *[one for one in pressures if one not in high],
+    ]
+
+
+def _usable_cores(host: Host) -> list[Run]:
+    if host.usable_cores in (None, host.core_count):
+        return []
+    why = "quota" if host.quota_cores == host.usable_cores else "affinity"
+    return [(f"usable {host.usable_cores:g} ({why})", "warn" if host.quota_cores else "label")]
+
+
+def _loads(host: Host) -> list[Run]:
+    if host.load_average_1_minute is None:
+        return []
+    loads = (host.load_average_5_minutes, host.load_average_15_minutes)
+    later = [units.UNKNOWN if one is None else f"{one:.1f}" for one in loads]
+    return [(f"load {host.load_average_1_minute:.1f} {' '.join(later)}", "label")]
+
+
+def _in_memory(host: Host) -> list[Run]:
+    """Return shared memory and swap."""
+    facts, shm = [], host.shm_used_bytes
+    if shm is not None and host.shm_total_bytes is not None:
+        mood = "warn" if shm >= 0.9 * host.shm_total_bytes > 0 else "label"
+        facts.append((f"{_SHM.short} {_SHM.text(shm, host.shm_total_bytes)}", mood))
     if host.swap_total_bytes:
         text = _SWAP.text(host.swap_used_bytes, host.swap_total_bytes)
         facts.append((f"{_SWAP.short} {text}", "label"))
-    return facts + [one for one in pressures if one[1] != "warn"]
+    return facts
 
 
 def _busiest(percents: tuple[float | None, ...], bars: str) -> str:
@@ -431,32 +448,6 @@ class OverviewScreen(ListScreen):
         if key and key != self.view.sort:
             self._sort_by(key)
 
-    def action_sort_menu(self) -> None:
-        from gpuwatch.tui.pages.dialogs import Choice, Menu  # noqa: PLC0415
-
-        at = SORT_KEYS.index(self.view.sort)
-        choices = [Choice(key, key) for key in SORT_KEYS]
-        menu = Menu(self.view, "sort processes by", choices, at=at)
-        self.app.push_screen(menu, lambda key: self.action_sort_by(key or ""))
-
-    def action_columns(self) -> None:
-        from gpuwatch.tui.pages.dialogs import Choice, Menu  # noqa: PLC0415
-
-        view = self.view
-
-        def choices() -> list[Choice]:
-            return [
-                Choice(title, f"{title:8}{about}", ticked=title not in view.hidden)
-                for title, about in processes.CHOICES.items()
-            ]
-
-        def toggle(title: str) -> list[Choice]:
-            view.hidden ^= {title}
-            self.redraw()
-            return choices()
-
-        self.app.push_screen(Menu(view, "columns: as many as fit", choices(), toggle=toggle))
-
     def action_reverse(self) -> None:
         self.view.reverse = not self.view.reverse
         self.redraw()
@@ -465,13 +456,8 @@ class OverviewScreen(ListScreen):
         self.view.tree = not self.view.tree
         self.redraw()
 
-    def action_this_gpu(self) -> None:
-        self.view.this_gpu_only = not self.view.this_gpu_only and bool(self.view.gpus)
-        self.redraw()
-
     def action_clear(self) -> None:
         self.view.filter_text = ""
-        self.view.this_gpu_only = False
         self.redraw()
 
     # -- the mouse --------------------------------------------------------------------------------

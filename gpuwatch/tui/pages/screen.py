@@ -42,6 +42,8 @@ class CanvasScreen(Screen[None]):
     # The arrow and tab keys are ours: nothing here takes Textual's focus.
     AUTO_FOCUS = ""
     CANVAS_ID: ClassVar[str]
+    IN_FULL: ClassVar[bool] = False
+    """True if findings are told with what they have cost so far, to the second."""
 
     def __init__(self, view: View) -> None:
         super().__init__()
@@ -67,9 +69,6 @@ class CanvasScreen(Screen[None]):
         if width and height:
             self.shown = self.drawn(width, height)
             self.show_lines(self.shown.lines)
-
-    def redraw_output(self) -> None:
-        """Draw what a started job prints, where it is shown."""
 
     @property
     def room(self) -> tuple[int, int]:

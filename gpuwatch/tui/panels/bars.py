@@ -20,7 +20,7 @@ from gpuwatch.tui.charts.strips import ASCII, FULL, Glyphs, draw_column
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
 from gpuwatch.tui.panels import time_axis
-from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause, readable_findings
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right, width_of
 from gpuwatch.tui.view import ReplayState, View
 
@@ -70,7 +70,7 @@ HEADER = fixed("header", 1, lambda page, _: ([draw_header(page.view, page.width)
 
 
 def _header_left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
-    host, notes = snapshot.host, sum(one.severity == "info" for one in snapshot.problems)
+    host, notes = snapshot.host, len(snapshot.problems)
     identity = snapshot.gpus[0].identity if snapshot.gpus else None
     stale, up = view.stale_seconds, host.uptime_seconds
     named = view.replay is not None and view.replay.shown == host.name
@@ -166,6 +166,9 @@ def draw_footer(
         return row.line("label"), []
     if view.replay is not None:
         keys = replay_footer(keys)
+    alone = {"other_gpu(1)"} if len(view.gpus) < 2 else set[str]()
+    alone |= {"other(1)"} if len(readable_findings(view)) < 2 else set()
+    keys = [key for key in keys if key[2] not in alone]
     more = f" {view.glyphs.down}{below} more lines" if below else ""
     line, zones = _keys_line(tuple(keys), width, view.paused, more)
     return line, list(zones)
@@ -335,8 +338,6 @@ def _clock(at: float, state: ReplayState) -> str:
 
 
 def _trouble(state: ReplayState) -> str:
-    if state.skipping:
-        return "skipping"
     return "no diagnosis at this speed" if state.undiagnosed else ""
 
 

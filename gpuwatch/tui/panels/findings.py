@@ -456,14 +456,18 @@ def mark_line(view: View, width: int) -> Line:
     if before.reported and after.reported:
         _add_reports(row, before, after)
     _add_gain(row, before, after)
-    gone = [rule for rule in before.rules if rule not in after.rules]
-    new = [rule for rule in after.rules if rule not in before.rules]
-    for word, rules, style in (("gone", gone, "value"), ("new", new, "warn")):
-        if rules and row.room >= len(word) + 12:
-            row.add(f"  {word}: ", "label")
-            text = ", ".join(cause(rule) for rule in rules)
-            row.add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
+    _add_rules(row, "gone", before, after, "value", view.glyphs.ellipsis)
+    _add_rules(row, "new", after, before, "warn", view.glyphs.ellipsis)
     return row.line()
+
+
+def _add_rules(
+    row: Row, word: str, those: BeforeOrAfter, others: BeforeOrAfter, style: str, ellipsis: str
+) -> None:
+    """Add the causes that ``those`` have and ``others`` have not."""
+    text = ", ".join([cause(rule) for rule in those.rules if rule not in others.rules])
+    if text and row.room >= len(word) + 12:
+        row.add(f"  {word}: ", "label").add(fit(text, row.room - 1, ellipsis), style)
 
 
 def _add_gain(row: Row, before: BeforeOrAfter, after: BeforeOrAfter) -> None:

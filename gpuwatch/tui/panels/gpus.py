@@ -8,9 +8,7 @@ step with a slower rank is waiting, not work.
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import inf
-from statistics import median
 from typing import TypeVar, cast
 
 from gpuwatch.core import units
@@ -21,7 +19,7 @@ from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.diagnosis.rule import (
     IDLE,
-    LOST,
+    NO_ANSWER,
     PAUSES,
     SLOWEST,
     STARVED,
@@ -30,7 +28,7 @@ from gpuwatch.diagnosis.rule import (
     WAITING,
     GpuState,
 )
-from gpuwatch.tui.charts.strips import Column, Grid, Held, TimeWindow, highest, nice_ceiling
+from gpuwatch.tui.charts.strips import Column, Held, highest, nice_ceiling
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
 from gpuwatch.tui.panels.findings import about_gpu, rule_of, severity_sign, style_of
@@ -44,7 +42,6 @@ from gpuwatch.tui.terminal.frame import (
     left,
     right,
     spots,
-    written_over,
 )
 from gpuwatch.tui.view import View
 
@@ -75,6 +72,9 @@ class Metric:
 
 
 Metrics = tuple[Metric, Metric, Metric, Metric]
+
+Said = tuple[str, str, str]
+"""A word beside a chart, the number that goes with it, and their style."""
 
 
 def metrics(
@@ -167,7 +167,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Run]:
     """Return everything worth a place on the heading, most important first, as (text, style);
     ``calm`` leaves out the rates and activities, which change with every look."""
     if gpu.lost:
-        return [("GPU is lost", "error")]
+        return [("GPU does not answer", "error")]
     reading = gpu.reading
     throttled, late = throttle_text(reading), _late_text(reading)
     out = [] if throttled is None else [throttled]
@@ -233,12 +233,12 @@ IN_USE = GpuState("in use", "unknown")
 UNKNOWN = GpuState("unknown", "unknown")
 """States beside those that findings mean (``diagnosis.rule``)."""
 STATES = (
-    *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, SLOWEST, IDLE, LOST, IN_USE),
+    *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, SLOWEST, IDLE, NO_ANSWER, IN_USE),
     UNKNOWN,
 )
 
 _RECENT_SECONDS = 30.0
-_COARSE_SECONDS, _FINE_SECONDS = 5.0, 0.5
+_COARSE_SECONDS = 5.0
 _HELD_SECONDS = 4.0
 IDLE_PERCENT, _FED_PERCENT = 5.0, 70.0
 """Limits of the states where no finding says it. Never more than the first is idle, a mean from
@@ -257,7 +257,7 @@ def state_of(view: View, gpu: Gpu) -> GpuState:
         said = [] if mark is None else [mark]
         lost = any(one.rule == "gpu_lost" for one in said)
     if lost:
-        return LOST
+        return NO_ANSWER
     for one in said:
         if (word := _by_finding(one, gpu.uuid)) is not None:
             return word
@@ -277,7 +277,7 @@ def _read_now(view: View, gpu: Gpu) -> GpuState:
 
 def _state_read(view: View, gpu: Gpu) -> GpuState:
     of_sms = busy_name(gpu.reading) != "busy_percent"
-    return _by_readings(_recent(view, gpu, _COARSE_SECONDS), of_sms=of_sms)
+    return _by_readings(_recent(view, gpu), of_sms=of_sms)
 
 
 def held_up(view: View, *gpus: GpuKey) -> list[Held]:
@@ -325,75 +325,12 @@ def _by_readings(recent: Sequence[Column | None], *, of_sms: bool) -> GpuState:
     return FED if mean >= _FED_PERCENT and not of_sms else IN_USE
 
 
-def _recent(view: View, gpu: Gpu, seconds: float) -> Sequence[Column | None]:
+def _recent(view: View, gpu: Gpu) -> Sequence[Column | None]:
     series, end = view.history.gpu(gpu.uuid, busy_name(gpu.reading)), view.timeline.moment
     if series is None or view.snapshot is None:
         return []
     end = view.snapshot.monotonic_seconds if end is None else end
-    return series.columns(end, seconds, int(_RECENT_SECONDS / seconds))
-
-
-# -- what a chart with too few columns can still say ----------------------------------------------
-
-_LOW_PERCENT, _HIGH_PERCENT = 30.0, 70.0
-_COLUMNS_A_PERIOD = 3.0
-"""Columns of a period: fewer do not show a wave."""
-_LEAST_PERIOD_SECONDS = 1.5
-"""Shortest period that is seen in fine columns."""
-_LEAST_RISES = 3
-_NEAR, _REGULAR = 0.5, 2 / 3
-"""Largest difference of a period from the middle one, as a share, and the share of periods within
-it."""
-
-
-def bursts(view: View, gpu: Gpu, window: TimeWindow, columns: int) -> str | None:
-    """Return ``every 4 s`` of a GPU that works in bursts too short for a chart of so many columns;
-    ``None``: the chart shows what there is to see."""
-    grid = window.grid(max(1, columns))
-    if _COLUMNS_A_PERIOD * grid.column_seconds <= _LEAST_PERIOD_SECONDS:
-        return None
-    key = (gpu.uuid, columns, window.span_seconds, window.end)
-    return _kept_for_seconds(view, key, lambda: _bursts(view, gpu, grid))
-
-
-def period_seconds(view: View, gpu: Gpu) -> float | None:
-    """Return the time from one burst of work to the next, of a GPU that works in regular bursts
-    now."""
-    return _period(_recent(view, gpu, _FINE_SECONDS))
-
-
-def _bursts(view: View, gpu: Gpu, grid: Grid) -> str | None:
-    seconds, series = grid.column_seconds, view.history.gpu(gpu.uuid, "busy_percent")
-    if series is None:
-        return None
-    known = [one for one in grid.columns_of(series) if one is not None]
-    swings = [one for one in known if one[0] <= _LOW_PERCENT and one[2] >= _HIGH_PERCENT]
-    period = period_seconds(view, gpu) if len(swings) * 4 > len(known) else None
-    if period is None or period >= _COLUMNS_A_PERIOD * seconds:
-        return None
-    if period < seconds and len(swings) * 2 < len(known):
-        # Most of what is shown was something else.
-        return None
-    return f"every {period:.{0 if period >= 1.5 else 1}f} s"
-
-
-def _period(columns: Sequence[Column | None]) -> float | None:
-    """Seconds from burst to burst, if they come regularly."""
-    rises, low = [], False
-    for place, column in enumerate(columns):
-        if column is None:
-            continue
-        if low and column[2] >= _HIGH_PERCENT:
-            rises.append(place * _FINE_SECONDS)
-            low = False
-        else:
-            low = low or column[0] <= _LOW_PERCENT
-    gaps = [later - sooner for sooner, later in pairwise(rises)]
-    if len(rises) < _LEAST_RISES:
-        return None
-    middle = median(gaps)
-    near = [gap for gap in gaps if abs(gap - middle) <= _NEAR * middle]
-    return sum(near) / len(near) if len(near) >= _REGULAR * len(gaps) else None
+    return series.columns(end, _COARSE_SECONDS, int(_RECENT_SECONDS / _COARSE_SECONDS))
 
 
 # -- one GPU ---------------------------------------------------------------------------------------
@@ -508,27 +445,23 @@ class GpuPainter:
         rows: int,
         *,
         braille: bool = False,
-    ) -> tuple[list[Sequence[Run]], list[Run]]:
+    ) -> tuple[list[Sequence[Run]], list[Said]]:
         """Draw how busy it is, and say what the chart shows: state, what is read now, extremes."""
         self.spans.append((lead, width))
         lines: list[Sequence[Run]] = [
             *self._chart(gpu, busy, FED.hue, width, rows, braille=braille)
         ]
         series = self._view.history.gpu(gpu.uuid, busy.field.name)
-        words: list[Run] = [(state.word, state.hue)]
+        words: list[Said] = [(state.word, "", state.hue)]
         known = []
         if series is not None and width > 0 and rows >= _TICK_ROWS:
             known = [c for c in self._window.grid(width).columns_of(series) if c is not None]
         if known:
             low, high = min(c[0] for c in known), max(c[2] for c in known)
             if self._view.timeline.moment is None:
-                words.append((f"now {right(units.percent(self._now), 8)}", "dim"))
+                words.append(("now", units.percent(self._now), "dim"))
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
-            words.append((f"range {right(reach, 7)}", "dim"))
-        # Braille has two columns a cell.
-        text = bursts(self._view, gpu, self._window, width * (1 + braille))
-        if text is not None and len(text) + 2 <= width:
-            lines[0] = written_over(lines[0], f" {text} ")
+            words.append(("range", reach, "dim"))
         return lines, words
 
     def _ticks(self, number: int, rows: int) -> str:
@@ -560,7 +493,7 @@ class GpuPainter:
                     row.add(left(label, _LABEL_WIDTH), "label")
                     row.add(*self._value(metric, _VALUE_WIDTH - len(ticks)))
                 elif number <= len(words):
-                    row.add(*words[number - 1])
+                    self._say(row, words[number - 1], lead - 2 - len(ticks))
                 lines.append(self._charted(row.pad_to(lead - 1 - len(ticks)), ticks, drawn))
         row = Row(self._width).add("  ").add(left(memory.field.label, _LABEL_WIDTH), "label")
         row.add(*self._value(memory, _VALUE_WIDTH)).add(" ").add(self._glyphs.separator, "rule")
@@ -579,21 +512,26 @@ class GpuPainter:
         else:
             # Name and number end where those of all charts of the page do.
             lead = LEAD
-            self._add_name(begin, gpu, LEAD - ticks - 7 - begin.used)
+            if tall == 1:
+                begin.add(left(state.word, _STATE_WIDTH), state.hue)
+            else:
+                self._add_name(begin, gpu, LEAD - ticks - 7 - begin.used)
             begin.pad_to(LEAD - ticks - 7).add(*value)
         chart, words = self._busy(gpu, metrics[0], state, lead, self._width - lead - 1, tall)
         lines = []
         for number, drawn in enumerate(chart):
             row = Row(self._width).add(" " * (2 + self._index_width)) if number else begin
             if 0 < number <= len(words) and not narrow:
-                text, style = words[number - 1]
-                row.add(text if row.used + len(text) < lead - ticks else "", style)
+                self._say(row, words[number - 1], lead - 2 - ticks)
             row.pad_to(lead - 1 - ticks)
             lines.append(self._charted(row, self._ticks(number, tall) if ticks else "", drawn))
         last = Row(self._width).add(" " * (2 + self._index_width))
-        if tall == 1 and not narrow:
-            last.add(left(state.word, _STATE_WIDTH), state.hue)
-        return [*lines, self._add_numbers(last, gpu, metrics)]
+        return [*lines, self._add_numbers(last, gpu, metrics, named=tall == 1)]
+
+    def _say(self, row: Row, said: Said, end: int) -> None:
+        """Add what is said of a chart: a label and, up to the cell ``end``, its number."""
+        label, number, style = said
+        row.add(label, style).add(right(number, max(0, end - row.used)), style)
 
     def _charted(self, row: Row, ticks: str, drawn: Sequence[Run]) -> Line:
         row.add(ticks, "dim").add(self._glyphs.separator, "rule")
@@ -642,8 +580,9 @@ class GpuPainter:
             row.add(" ").add(left(state.word, _STATE_WIDTH), state.hue)
         return self._add_numbers(row, gpu, scaled_metrics(self._view, gpu, self._width))
 
-    def _add_numbers(self, row: Row, gpu: Gpu, metrics: Metrics) -> Line:
-        """Memory, power and temperature, each with its gauge where there is room; then facts."""
+    def _add_numbers(self, row: Row, gpu: Gpu, metrics: Metrics, *, named: bool = False) -> Line:
+        """Memory, power and temperature, each with its gauge where there is room; then facts, with
+        the GPU's name where it is ``named``. The first gauge begins where charts do."""
         width = self._width
         brief, labelled = width < 76, width >= _NARROW
         gap = ""
@@ -652,12 +591,18 @@ class GpuPainter:
             label = f"{gap}{metric.field.short} " if labelled else "  " if gap else " "
             if row.room < len(label) + size + gauge + 2:
                 break
-            row.add(label, "label").add(*self._value(metric, size, brief=brief))
+            row.add(label, "label")
+            if gauge and not gap:
+                row.pad_to(self._lead - 2 - size)
+            row.add(*self._value(metric, size, brief=brief))
             if gauge:
+                row.add("" if gap else " ")
                 known = metric.value is not None and metric.limit
                 row.add(self._glyphs.separator if known else " ", "rule")
                 row.add_runs(self._gauge(metric, gauge), gauge)
             gap = "  "
+        if named and row.room > self._name_width + 2:
+            row.add(f"  {_placed_name(gpu.identity)}", "label")
         return self._add_facts(row, gpu).line()
 
 

@@ -11,77 +11,75 @@ from typing import Any
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import Gpu, Job
+from gpuwatch.core.registry import Field
 from gpuwatch.tui.charts.strips import (
     Column,
     Columns,
     Held,
     TimeWindow,
     highest,
-    idle_spans,
     mean_shown,
     nice_ceiling,
 )
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
-from gpuwatch.tui.panels.gpus import FED, IDLE_PERCENT, held_up, scaled_metrics, state_of
+from gpuwatch.tui.panels.gpus import FED, held_up, scaled_metrics, state_of
 from gpuwatch.tui.panels.time_axis import past_column, shown_gpu
 from gpuwatch.tui.runs import ended_at
 from gpuwatch.tui.terminal.frame import (
     Line,
     Row,
-    Run,
     Zone,
-    cut,
     left,
     right,
     spots,
     width_of,
-    written_over,
 )
 from gpuwatch.tui.view import View
 
 # -- the charts there are --------------------------------------------------------------------------
 
 
+Combine = Callable[[Sequence[Column | None]], Column | None]
+"""Makes one column of those that several series have at the same time."""
+
+
+def means(columns: Sequence[Column | None]) -> Column | None:
+    """Return the means of their minima, means and maxima."""
+    known = [one for one in columns if one is not None]
+    if not known:
+        return None
+    low, middle, high = map(truediv, map(sum, zip(*known, strict=True)), [len(known)] * 3)
+    return low, middle, high
+
+
+def spread(columns: Sequence[Column | None]) -> Column | None:
+    """Return a mean with what the least and the most had: the minimum of the first, the mean of
+    the second, the maximum of the third."""
+    known = [one for one in columns if one is not None]
+    return (known[0][0], known[1][1], known[2][2]) if len(known) == 3 else None
+
+
+def envelope(columns: Sequence[Column | None]) -> Column | None:
+    """Return from the least to the most that any of them had, with their mean."""
+    known = [one for one in columns if one is not None]
+    if not known:
+        return None
+    lows, middles, highs = zip(*known, strict=True)
+    return min(lows), sum(middles) / len(known), max(highs)
+
+
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Series made of several: the means of their minima, means and maxima, column by column. Two of
-    the same ``names`` are equal, and what was drawn of one holds for the other."""
+    """Series made of several. Two of the same ``names`` are equal, and what was drawn of one holds
+    for the other."""
 
     names: Hashable
     find: Callable[[], Sequence[Columns | None]] = field(compare=False)
+    combine: Combine = means
 
     def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
         parts = [s.columns(end, column_seconds, count) for s in self.find() if s is not None]
-        if not parts:
-            return [None] * count
-        return [self.combine(column) for column in zip(*parts, strict=True)]
-
-    def combine(self, columns: Sequence[Column | None]) -> Column | None:
-        known = [one for one in columns if one is not None]
-        if not known:
-            return None
-        low, mean, high = map(truediv, map(sum, zip(*known, strict=True)), [len(known)] * 3)
-        return low, mean, high
-
-
-class Spread(Together):
-    """A mean over several with what the least and the most of them had: the minima of the first
-    series, the means of the second, the maxima of the third."""
-
-    def combine(self, columns: Sequence[Column | None]) -> Column | None:
-        known = [one for one in columns if one is not None]
-        return (known[0][0], known[1][1], known[2][2]) if len(known) == 3 else None
-
-
-class Envelope(Together):
-    """Series made of several: from the least to the most that any of them had, with their mean."""
-
-    def combine(self, columns: Sequence[Column | None]) -> Column | None:
-        known = [one for one in columns if one is not None]
-        if not known:
-            return None
-        lows, means, highs = zip(*known, strict=True)
-        return min(lows), sum(means) / len(known), max(highs)
+        return [self.combine(column) for column in zip(*parts, strict=True)] or [None] * count
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +98,6 @@ class Trace:
     """Words in place of a chart that cannot be."""
     bytes: bool = True
     """A rate is one of bytes."""
-    idle: tuple[str, ...] | None = None
-    """Words written into the widest idle span: a line for each row."""
     held: Sequence[Held] | None = None
     """Chart of how busy GPUs are: when findings held them up."""
 
@@ -155,8 +151,8 @@ def _loop_traces(view: View, job: Job) -> list[Trace]:
     wait = _trace(view, job, "data_wait_share", units.share, "wait", "waits for data", "data",
                   style="starved", limit=1.0)  # fmt: skip
     if len(job.loops) > 1:
-        spread = Spread(key, lambda: [history.job(key, name) for name in _WAITS])
-        wait = replace(wait, series=spread)
+        ranks = Together(key, lambda: [history.job(key, name) for name in _WAITS], spread)
+        wait = replace(wait, series=ranks)
     speed = _trace(view, job, "samples_per_second", units.samples, "speed", "samples/s", "smp/s",
                    style="host", limit=None, bytes=False)  # fmt: skip
     return [wait, speed]
@@ -192,9 +188,13 @@ def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
         short=f"{len(gpus)} gpus",
         text=reach,
         style="value",
-        series=Envelope(tuple(uuids), lambda: find),
+        series=Together(tuple(uuids), lambda: find, envelope),
         held=held_up(view, *[gpu.uuid for gpu in gpus]),
     )
+
+
+def _brief(field: Field) -> str:
+    return field.label if len(field.label) < 8 else field.short
 
 
 def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
@@ -202,7 +202,7 @@ def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
     return [
         Trace(
             kind=metric.field.name,
-            label=f"GPU {units.gpu_label(gpu)} {metric.field.label}",
+            label=f"GPU {units.gpu_label(gpu)} {_brief(metric.field)}",
             short=metric.field.short,
             text=metric.brief,
             style=metric.mood or "area",
@@ -337,9 +337,14 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
 PANEL = Panel("charts", _rows, _draw)
 
 
+LEAD = 28
+"""Cells before the charts where there is room for ticks."""
+_TICK_WIDTH = 5
+
+
 def span(width: int) -> tuple[int, int]:
     """First cell and width of the charts; before them: the label, the number, the line between."""
-    lead = 28 if width >= 76 else 15
+    lead = LEAD if width >= 76 else 15
     return lead, max(0, width - lead - 1)
 
 
@@ -356,55 +361,41 @@ def draw(
 
 
 def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -> list[Line]:
-    glyphs = view.glyphs
     lead, chart_width = span(width)
-    roomy = lead >= 20
-    limit, scale = trace.limit, ""
+    limit, ticks = trace.limit, dict[int, str]()
     if limit is None:
-        limit, top = _scale(trace, window, chart_width)
-        scale = f" {glyphs.up}{top}"
+        limit, ticks[0] = _scale(trace, window, chart_width)
+    elif rows >= 3 and limit in (1.0, 100.0):
+        ticks = {0: "100", rows // 2: "50", rows - 1: "0"}
     key = "job", trace.kind, trace.label
     held, style = trace.held, trace.style if trace.held is None else FED.hue
     chart = view.chart(key, trace.series, chart_width, limit, style, rows, window, held)
-    if trace.idle is not None and trace.series is not None and chart_width:
-        chart = _written(chart, trace.idle, window.grid(chart_width).columns_of(trace.series))
     out = []
     for number, drawn in enumerate(chart):
         row = Row(width)
-        last = number == rows - 1
-        if last:
-            row.add("  " if roomy else " ")
-            # A blank stays between the scale and the number.
-            whole = row.used + width_of(trace.label + scale + trace.text) < lead - 2
-            name = trace.label if whole or not scale else trace.short
-            row.add(name if roomy else left(trace.short, 7), "label")
-            row.add(scale if roomy else "", "dim").pad_to(18 if roomy else 8)
-            row.add(right(trace.text, lead - 2 - row.used, glyphs.ellipsis), trace.style)
-        elif roomy and rows >= 3 and trace.limit == 100.0 and number in {0, rows // 2}:
-            row.pad_to(lead - 5).add("100" if number == 0 else " 50", "dim")
-        row.pad_to(lead - 1).add(glyphs.separator, "rule")
+        if number == 0:
+            _name(row, trace, lead, view.glyphs.ellipsis)
+        if lead == LEAD:
+            row.pad_to(lead - 1 - _TICK_WIDTH).add(right(ticks.get(number, ""), _TICK_WIDTH), "dim")
+        row.pad_to(lead - 1).add(view.glyphs.separator, "rule")
         if trace.note is not None:
-            row.add(f" {trace.note}" if last else "", "dim")
+            row.add("" if number else f" {trace.note}", "dim")
         else:
             row.add_runs(drawn, chart_width)
         out.append(row.line())
     return out
 
 
-def _written(
-    chart: list[list[Run]], says: Sequence[str], columns: Sequence[Column | None]
-) -> list[list[Run]]:
-    """Return ``chart`` with what is said of its idle spans written into the widest."""
-    spans = idle_spans(columns, IDLE_PERCENT)
-    first, stop = max(spans, key=lambda span: span[1] - span[0], default=(0, 0))
-    if stop - first < max(map(len, says), default=0) + 2:
-        return chart
-    for place, text in enumerate(says):
-        start = (first + stop - len(text)) // 2
-        _, _, ground = cut(chart[place], start, start + 1)[0][1].partition("/")
-        style = f"label/{ground}" if ground else "label"
-        chart[place] = list(written_over(chart[place], text, start, style))
-    return chart
+def _name(row: Row, trace: Trace, lead: int, ellipsis: str) -> None:
+    """Add what a chart is called, in short where that has no room, and its number."""
+    if lead == LEAD:
+        end = lead - 1 - _TICK_WIDTH
+        whole = 3 + width_of(trace.label + trace.text) <= end
+        row.add("  ").add(trace.label if whole else trace.short, "label")
+    else:
+        end = lead - 2
+        row.add(" ").add(left(trace.short, 7), "label")
+    row.add(right(trace.text, end - row.used, ellipsis), trace.style)
 
 
 def _scale(trace: Trace, window: TimeWindow, width: int) -> tuple[float, str]:

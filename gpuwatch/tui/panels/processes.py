@@ -294,21 +294,6 @@ COLUMNS: tuple[Column[TableRow], ...] = (
 )
 """Left to right; the command comes after them."""
 
-CHOICES = {
-    "GPU": "index of its GPU",
-    "USER": "owner",
-    "S": "state: R runs, S sleeps, D waits for a disk, Z has ended",
-    _GPU_MEMORY.short_heading: "memory on its GPU",
-    _SM.short_heading: "share of its GPU's time",
-    _DATA.short_heading: "waits for data, as reported by the job",
-    _CPU.short_heading: "100% is one core",
-    _MEMORY.short_heading: "resident memory",
-    _THREADS.short_heading: "threads",
-    "TIME": "since it began",
-    "CHART": "SM or CPU over time",
-}
-"""Columns that can be taken out, and what they show."""
-
 _GPU_SORTS = {"gpu", "gpu memory", "sm"}
 _WIDE_SPARK_WIDTH = 24
 _COMMAND_LEAST = 12
@@ -322,8 +307,7 @@ def _chosen(view: View, width: int) -> list[Column[TableRow]]:
     columns = [
         one
         for one in COLUMNS
-        if one.heading not in view.hidden
-        and (one.heading != _DATA.short_heading or reported)
+        if (one.heading != _DATA.short_heading or reported)
         and (view.gpus or one.sort not in _GPU_SORTS)
     ]
     chosen = fitting(columns, width - 1 - _COMMAND_LEAST)
@@ -436,7 +420,7 @@ def _nothing_text(view: View) -> str:
     if any(problem.reading == "processes" for problem in view.snapshot.problems):
         nothing = "Which processes use a GPU cannot be read. Press a to see all processes."
     elif view.this_gpu_only:
-        nothing = "No process uses this GPU. Press g to see those on all GPUs."
+        nothing = "No process uses this GPU."
     else:
         nothing = "No process uses a GPU. Press a to see all processes."
     return f"  {nothing}"

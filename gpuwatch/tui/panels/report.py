@@ -30,22 +30,20 @@ from gpuwatch.tui.view import View
 
 _FIRST = ("verdict", "why", "bad", "warn")
 """Styles of the paragraphs that come first."""
+_FIRST_STYLES = {"bad": "error", "warn": "label", "why": "text"}
 
 
 def draw(view: View, made: Document, width: int) -> list[Line]:
     """Draw the whole document in lines of ``width`` cells."""
     blocks = [block for section in made.sections for block in section.blocks]
     first = [one for one in blocks if isinstance(one, Paragraph) and one.style in _FIRST]
-    found = [one for one in blocks if isinstance(one, Found)]
     charts = [one for one in blocks if isinstance(one, Timeline)]
-    lines = []
-    if made.simulated:
-        lines.append(Row(width).add(" SIMULATED: none of this ran.", "warn").line())
+    lines: list[Line] = []
     for says in sorted(first, key=lambda one: _FIRST.index(one.style)):
-        style = {"bad": "error", "warn": "label", "why": "text"}.get(says.style, "title")
-        lines += _wrapped(says.text, width, 1, style)
-    for each in found:
-        lines += _to_do(view, each, width)
+        lines += _wrapped(says.text, width, 1, _FIRST_STYLES.get(says.style, "title"))
+    said = " ".join([clean(one.text) for one in first])
+    for each in blocks:
+        lines += _to_do(view, each, width, said) if isinstance(each, Found) else ()
     for block in charts:
         lines += _over_time(view, block, width)
     for section in made.sections:
@@ -63,18 +61,19 @@ def _wrapped(words: str, width: int, indent: int, style: str) -> Iterator[Line]:
         yield Row(width).add(" " * indent).add(one, style).line()
 
 
-def _to_do(view: View, found: Found, width: int) -> Iterator[Line]:
-    """Yield what was found in a line with what it cost, and below it what to do."""
+def _to_do(view: View, found: Found, width: int, said: str) -> Iterator[Line]:
+    """Yield what was found in a line with what it cost, and below it what to do: what is ``said``
+    already is left out."""
     look = SEVERITY_STYLES.get(found.severity, "warn")
     row = Row(width).add(f" {severity_sign(found.severity, view.glyphs)} ", look)
     row.add(cause(found.rule), look)
-    if found.cost:
+    if found.cost and clean(found.cost) not in said:
         row.fits(f"   lost {clean(found.cost)}", "value")
     if found.when and row.room > 16:
         when = fit(f"   {clean(found.when)}", row.room - 1, view.glyphs.ellipsis)
         row.add(when, "label")
     yield row.line()
-    if found.gain:
+    if found.gain and clean(found.gain) not in said:
         yield from _wrapped(f"Gain: {found.gain}", width, 3, "text")
     for one in found.advice:
         yield from _wrapped(one, width, 3, "value")

@@ -162,13 +162,25 @@ def _styles_without_owners() -> None:
         setattr(StylesCache, "get_inner_outer", staticmethod(of_colours))  # noqa: B010
 
 
+def _end_without_a_picture(app: App[Any]) -> None:
+    """End with a bug, which the command line says in a sentence: Textual's picture of it shows all
+    variables, and with them other people's command lines."""
+    app._close_messages_no_wait()
+
+
 _styles_without_owners()
+setattr(App, "_fatal_error", _end_without_a_picture)  # noqa: B010
 setattr(linux_driver, "WriterThread", Writer)  # noqa: B010
 
 
 def terminal_of(app: App[Any]) -> TerminalDriver | None:
     """Return the real terminal that ``app`` draws on."""
     return app._driver if isinstance(app._driver, TerminalDriver) else None
+
+
+def error_of(app: App[Any]) -> Exception | None:
+    """Return the bug that has ended ``app``."""
+    return app._exception
 
 
 def is_ending(app: App[Any]) -> bool:

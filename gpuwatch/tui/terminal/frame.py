@@ -216,12 +216,6 @@ def cut(line: Sequence[Run], start: int, stop: int) -> Line:
     return tuple(out)
 
 
-def written_over(line: Sequence[Run], text: str, start: int = 0, style: str = "value") -> Line:
-    """Return ``line`` with some of its cells taken by ``text``."""
-    stop = start + len(text)
-    return (*cut(line, 0, start), (text, style), *cut(line, stop, _END))
-
-
 def on_ground(line: Sequence[Run], start: int, stop: int, ground: str) -> Line:
     """Return ``line`` with some of its cells on another ground (a prefix of style names), but for
     those that have one."""

@@ -118,14 +118,14 @@ def _rectangle(x: float, y: float, width: float, height: float, fill: str) -> st
     )
 
 
-def save(text: str, moment: float, folder: Path | None = None) -> Path:
-    """Write ``text`` to ``folder`` (the current one; the state folder where that cannot be
-    written) under a name that says when, and return its path.
+def save(text: str, moment: float) -> Path:
+    """Write ``text`` to the current folder (the state folder where that cannot be written) under a
+    name that says when, and return its path.
 
     Raises ``OSError`` where neither can be written.
     """
     name = time.strftime("gpuwatch-%Y%m%d-%H%M%S", time.localtime(moment))
-    places = [Path.cwd(), state_folder()] if folder is None else [folder]
+    places = [Path.cwd(), state_folder()]
     for place in places:
         try:
             if not place.is_dir():

@@ -128,7 +128,7 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
             "loader_cpu_bound": UNREAD,
             "thermal_throttle": Clear("cool"),
         },
-        "may be waiting for its data loader or a synchronisation in each step; this needs stacks",
+        "for its data loader or a synchronisation in each step; telling them apart needs stacks",
         False,
     ),
     "a crowded machine is among them": (
@@ -151,7 +151,7 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
         (w.gpu_only(w.gpu(busy=w.steady(45.0), others=(
             Process(pid=5, command="gmx mdrun", gpu_kind="compute"),))),),
         {"oscillation": UNREAD},
-        "its own work on the CPU or something outside (a network, a person); this needs the prog",
+        "its own work on the CPU or something outside (a network, a person); telling them apart",
         False,
     ),
     "an optimizer on the host is named": (
@@ -160,7 +160,7 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
     ),
     "a log of GPUs alone would need the processes": (
         (w.gpu_only(HALF),), {"loader_cpu_bound": UNREAD},
-        "the job's processes (gpuwatch beside the job)", False,
+        "the job's processes (run gpuwatch where the job runs)", False,
     ),
     "processes of another user need the permission": (
         (w.window(gpus=(HALF,), job=w.job(main_thread_percent=None)),), {"python_bound": UNREAD},

@@ -97,7 +97,7 @@ def job_of(cpus: list[float]) -> Job:
 JITTER = steps(4, 120.0, lambda *_: 0.9, lambda _, rng: max(0.0, rng.gauss(0.1, 0.8)))
 STREAMS: dict[str, tuple[Ranks, float, str | None, str]] = {
     # A main thread that saves is at work as one that spins is: nothing says that it loads.
-    "one saves": (ranks(8, 110.0, saving), 1.0, "collective_wait", "wait for ... GPU 0"),
+    "one saves": (ranks(8, 110.0, saving), 1.0, "collective_wait", "in collectives for ... GPU 0"),
     "one has more to do": (
         steps(8, 90.0, lambda rank, _: 0.5 if rank == 3 else 0.25), 1.0, "straggler", "GPU 3",
     ),

@@ -1,13 +1,15 @@
 """Raising and clearing: nothing flaps."""
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from gpuwatch.diagnosis.finding import Pause
-from gpuwatch.diagnosis.rule import Clear, Rule, Unknown, Verdict
+from gpuwatch.diagnosis.finding import Gain, Pause
+from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.rule_state import RuleState
+from gpuwatch.diagnosis.rules.shared.loaders import set_workers
 from tests.diagnosis.engines import CLEAR, between, firing, play, scripted
 from tests.diagnosis.windows import NOW
 
@@ -139,3 +141,24 @@ def test_a_start_up_that_is_seen_late_to_be_over_delays_no_finding() -> None:
         state.update(firing(strength=0.9), 4.0, 4.0, 18.0)
     assert (late.raised, usual.raised) == (True, False)
     assert late.since_unix_seconds is not None
+
+
+def advised(workers: int, worth: float) -> Firing:
+    """Raise ``num_workers`` from 2, which makes the job so many times faster."""
+    gain = Gain(worth, worth - 0.1, worth + 0.1, f"{workers} workers")
+    change = set_workers("Raise num_workers", 2, workers, "they are maxed out")
+    return firing(lost_share=0.6, advice=(replace(change, gain=gain),), gain=gain)
+
+
+def test_what_is_advised_does_not_wander_on_a_steady_load() -> None:
+    """Of eight workers or nine, nobody tries both; twice as many are another thing."""
+    state = RuleState(Rule(title="a fault"))
+    estimates = [(8, 2.4)] * 20 + [(9, 2.5), (8, 2.4), (7, 2.3)] * 5 + [(16, 2.6)]
+    said = []
+    for second, (workers, worth) in enumerate(estimates):
+        state.update(advised(workers, worth), 1.0, second)
+        gain = state.gain
+        assert gain is not None
+        said.append((state.advice[0].wanted, gain.limited_by))
+    assert set(said[:-1]) == {("8", "8 workers")}
+    assert said[-1] == ("16", "16 workers")

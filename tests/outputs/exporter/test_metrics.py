@@ -215,7 +215,7 @@ def test_jobs_and_findings_are_capped_and_counted() -> None:
     exposed.push(snapshot(jobs=tuple(jobs)), replace(NOTHING, findings=tuple(found)))
     asked = [("job_info", "gpu_job"), ("job_gpu_info", "gpu_job"), ("finding_active", "gpu_uuid")]
     assert [len(exposed(*one)) for one in asked] == [JOBS_MOST, 1, FINDINGS_MOST]
-    assert exposed("left_out", "what") == {"jobs": 2.0, "findings": 5.0}
+    assert exposed("left_out", "what") == {"accounts": 0.0, "jobs": 2.0, "findings": 5.0}
 
 
 def test_xid_errors_have_their_counts_and_times() -> None:

@@ -12,6 +12,7 @@ from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.charts.strips import ASCII, DOTS, UNICODE
 from gpuwatch.tui.display import Display, theme_name
 from gpuwatch.tui.pages.findings import EvidenceScreen
+from gpuwatch.tui.terminal.driver import error_of
 from tests.tui.diagnoses import HandEngine, several
 from tests.tui.driving import TRUECOLOR, HandSampler, HandSource, driven, surroundings
 from tests.tui.scenes import scene
@@ -42,7 +43,7 @@ async def test_a_terminal_too_small_is_no_error(size: tuple[int, int]) -> None:
         assert not drive.app.is_running
 
 
-@pytest.mark.parametrize("key", ["W", "d", "enter"])
+@pytest.mark.parametrize("key", ["question_mark", "d", "enter"])
 async def test_a_second_esc_that_was_on_its_way_closes_nothing_more(key: str) -> None:
     """On a slow machine both are typed before the first has closed what was open."""
     async with driven(scene("starved", 2)) as drive:
@@ -105,6 +106,32 @@ async def test_a_bug_ends_the_program_with_its_error() -> None:
         pass
     assert not app.is_running
     assert isinstance(app.drawing.error, ValueError)
+
+
+async def test_a_bug_prints_no_variables() -> None:
+    """They may be other people's command lines: it ends without Textual's picture of them."""
+    apps: list[GpuwatchApp] = []
+
+    async def run_into_a_bug() -> None:
+        async with driven() as drive:
+            apps.append(drive.app)
+            drive.app.call_later(lambda: 1 / 0)
+            await drive.settle()
+
+    with pytest.raises(ZeroDivisionError):
+        await run_into_a_bug()
+    assert isinstance(error_of(apps[0]), ZeroDivisionError)
+    assert apps[0]._exit_renderables == []
+
+
+async def test_keys_for_other_gpus_are_not_hinted_where_there_is_one() -> None:
+    """Neither below a GPU's page nor in the help."""
+    for gpus in (1, 2):
+        async with driven(scene("healthy", gpus), (120, 40)) as drive:
+            await drive.press("enter")
+            assert ("other GPU" in drive.lines[-1]) is (gpus == 2)
+            await drive.press("question_mark")
+            assert ("next GPU" in drive.dialog.text) is (gpus == 2)
 
 
 # -- slow connections -------------------------------------------------------------------------

@@ -53,7 +53,7 @@ async def test_closed_screens_go() -> None:
     """Nothing keeps a screen, a dialog or the lines drawn of them once they are closed."""
     async with driven(scene("starved", 2), (150, 50)) as drive:
         gone: list[weakref.ref[object]] = []
-        for key in ("question_mark", "enter", "j", "O", "ctrl+p"):
+        for key in ("question_mark", "enter", "j", "ctrl+p"):
             await drive.press(key)
             for widget in drive.app.screen.walk_children(with_self=True):
                 gone += [weakref.ref(widget), weakref.ref(widget._styles_cache)]

@@ -93,7 +93,7 @@ async def test_moving_with_nothing_to_move_in() -> None:
     """Without GPUs and processes every movement is harmless."""
     async with driven(machine(gpus=0)) as drive:
         await drive.press("up", "down", "left", "right", "tab", "pageup", "pagedown", "home", "end")
-        await drive.press("g", "k", "enter")
+        await drive.press("k", "enter")
         assert "no GPU to open" in drive.lines[-2]
         assert drive.app.is_running
 
@@ -108,7 +108,7 @@ async def test_every_key_before_the_first_reading(
         drive.app.drawing.redraw()
         for keys in (
             ("down", "up", "left", "right", "tab", "home", "end", "pageup", "pagedown"),
-            ("s", "r", "t", "a", "g", "k", "plus", "minus", "p", "p", "A", "A", "w"),
+            ("s", "r", "t", "a", "k", "plus", "minus", "p", "p", "w"),
             ("left_square_bracket", "right_square_bracket", "exclamation_mark", "enter", "T"),
         ):
             await drive.press(*keys)
@@ -130,7 +130,6 @@ async def test_what_is_typed_into_the_filter_is_no_command() -> None:
         assert drive.dialog is None
         assert (drive.app.theme, drive.view.glyphs, drive.view.sort) == (theme, glyphs, sort)
         assert not drive.view.paused
-        assert not drive.view.this_gpu_only
         assert not drive.view.reverse
         await drive.press("ctrl+u")
         await drive.pilot.press("a", "space", "+", "-", "[", "]", "?", "!", "/", "=")

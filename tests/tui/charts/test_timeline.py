@@ -152,7 +152,7 @@ def test_marks_lie_where_the_finding_was() -> None:
         ("power_throttle", 50.0, "throttled"),
         ("power_throttle", 10.0, "idle"),
         ("straggler", 50.0, "slowest"),
-        ("gpu_lost", 50.0, "lost"),
+        ("gpu_lost", 50.0, "no answer"),
         ("loader_cpu_bound", 25.0, "starved"),
         ("oscillation", 25.0, "starved"),
         ("checkpoint_pauses", 25.0, "pauses"),

@@ -11,10 +11,6 @@ from tests.tui.scenes import scene
 
 BY_HAND = """# mine
 theme = "light"  # for the office
-
-hidden_columns = [
-    "THR",
-]
 """
 
 
@@ -59,7 +55,7 @@ async def test_a_file_written_by_hand_keeps_its_comments(tmp_path: Path) -> None
     assert path.read_text() == BY_HAND
     preferences = Preferences(link)
     preferences.values["sort"] = "pid"
-    assert await left_after(preferences, "T", "s", "C") is None
+    assert await left_after(preferences, "T", "s") is None
     assert link.is_symlink()
     assert path.read_text() == BY_HAND.replace('"light"', '"ansi-dark"') + 'sort = "user"\n'
 
@@ -73,7 +69,7 @@ async def test_a_file_written_by_hand_keeps_its_comments(tmp_path: Path) -> None
         ('thema = "dark"', "thema is none of theme, sort"),
         ("range_seconds = 7", "range_seconds must be one of 15, 30"),
         ('interval_seconds = "1s"', "interval_seconds must be one of 0.1, 0.2"),
-        ("hidden_columns = [[1]]", "hidden_columns must be a list of GPU, USER"),
+        ("sort = [[1]]", "sort must be one of gpu, sm"),
         ('price = "2.5"', "price must be a number from 0 to 10,000"),
         ("price = true", "price must be a number"),
         ("price = nan", "price must be a number"),

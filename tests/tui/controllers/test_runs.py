@@ -203,10 +203,10 @@ async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:
         await drive.press("d")
         assert isinstance(drive.app.screen, EvidenceScreen)
         assert "The job has ended" in drive.text
-        (busy,) = [line for line in drive.lines if "GPU 0 busy" in line]
-        # The chart ends when the job did, and says nothing of now.
-        assert busy.rstrip("\u2502 ")[-1] == "\u2588"
-        assert "%" not in busy
+        (busy,) = [place for place, line in enumerate(drive.lines) if "GPU 0 busy" in line]
+        # The chart, of three rows, ends when the job did, and says nothing of now.
+        assert drive.lines[busy + 2].rstrip("\u2502 ")[-1] == "\u2588"
+        assert "%" not in drive.lines[busy]
 
 
 @pytest.mark.parametrize(

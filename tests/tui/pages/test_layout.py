@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from functools import cache
-from itertools import product
 from types import ModuleType
 
 import pytest
@@ -15,7 +14,7 @@ from gpuwatch.tui.charts.strips import UNICODE, Glyphs
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import job, overview
 from gpuwatch.tui.pages.layout import MOST_ROWS_A_GPU
-from gpuwatch.tui.panels.gpus import STATES, bursts
+from gpuwatch.tui.panels.gpus import STATES
 from gpuwatch.tui.runs import Runs, mark_now
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
@@ -136,16 +135,3 @@ def test_a_starved_gpu_never_looks_like_a_fed_one(
                         cells.setdefault(zone.argument, []).extend(full)
             shares[scenario] = [sum(drawn) / len(drawn) for drawn in cells.values()]
         assert max(shares["starved"]) < 0.6 * min(shares["healthy"])
-
-
-def test_too_few_columns_for_the_waves_say_their_period() -> None:
-    """A chart of columns longer than a third of a period has it written on it, one that shows the
-    waves has not; nor has one of a GPU that is busy all the time."""
-    starving, fed = (view_of(scene(name, 1, seconds=60)) for name in ("starved", "healthy"))
-    for view, seconds, columns in product((starving, fed), (15.0, 300.0), (21, 60)):
-        view.timeline = Timeline(seconds)
-        text = bursts(view, view.gpus[0], view.window, columns)
-        if view is starving and seconds == 300.0:
-            assert text == "every 2 s"
-        elif columns == 60:
-            assert text is None

@@ -9,6 +9,7 @@ import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
 from gpuwatch.tui.pages import overview
+from gpuwatch.tui.pages.dialogs import problems_dialog
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.gpus import metrics, scaled_metrics
@@ -52,7 +53,7 @@ def test_numbers_that_are_late_say_how_old_they_may_be(count: int, size: tuple[i
 def test_no_number_of_a_process_is_cut(scenario: str) -> None:
     """In the table a column is shown whole or dropped; only names and commands are cut."""
     what = scene(scenario, 2)
-    for width in range(20, 210, 7):
+    for width in range(20, 210, 11):
         frame = overview.draw(view_of(what, tree=False), width, 40)
         rows = {zone.y: zone.argument for zone in frame.zones if zone.action == "process"}
         shown = {row.key: row for row in frame.table}
@@ -107,7 +108,7 @@ def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
     assert "second" in lines[2]
     assert "+1 more" in lines[2]
     assert "aside" not in "\n".join(lines)
-    assert "! 1 note" in lines[0]
+    assert "! 4 notes" in lines[0]
 
 
 TWO_GPUS = (gpu("GPU-a", 0), gpu("GPU-b", 1))
@@ -139,7 +140,7 @@ def with_cost() -> Snapshot:
         ("starved", {"filter_text": "py"}, (80, 120, 200), "filter: py"),
         ("starved", {"filter_text": "no such process"}, (80, 120), "No process matches"),
         (machine(gpus=()), {"all_processes": False}, (80,), "Press a to see all processes"),
-        (machine(), {"this_gpu_only": True}, (80,), "No process uses this GPU. Press g"),
+        (machine(), {"this_gpu_only": True}, (80,), "No process uses this GPU."),
         (
             UNLISTED,
             {"all_processes": False},
@@ -167,9 +168,19 @@ def test_what_must_be_known_is_said(
         assert said in "\n".join(drawn(view_of(now, **fields), width, 24))
 
 
+def test_the_header_counts_what_its_key_lists() -> None:
+    """Notes, and what could not be read."""
+    problems = tuple(
+        [Problem(source="x", message="Told so.", severity=one) for one in ("info", "warning")]
+    )
+    view = view_of(snapshot(gpus=(gpu(),), problems=problems))
+    assert "! 2 notes" in drawn(view, 120, 40)[0]
+    assert problems_dialog(view).text.count("Told so.") == 2
+
+
 def test_the_footer_shows_whole_keys_only() -> None:
     """As many keys as fit, the most needed first; none is cut."""
-    for width in range(20, 200):
+    for width in range(20, 200, 3):
         *_, foot = drawn(view_of(scene()), width, 24)
         said = foot.split()
         assert said[0] == "q"

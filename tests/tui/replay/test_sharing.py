@@ -64,7 +64,7 @@ def test_no_more_of_the_past_is_read_than_is_kept(tmp_path: Path) -> None:
 
     tape.snapshots = counted  # type: ignore[method-assign]
     there = threading.Event()
-    seek = Seek(tape, end, 900.0, None, there.set, light=False)
+    seek = Seek(tape, end, 900.0, None, there.set)
     there.wait(60.0)
     loaded = seek.loaded or LoadedPast()
     seek.stop()

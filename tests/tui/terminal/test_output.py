@@ -190,8 +190,8 @@ async def test_the_terminal_shows_what_was_drawn(scenario: str, size: tuple[int,
         assert drive.app.console.color_system == "truecolor"
         check(drive)
         for keys in (
-            *(("tab", "down"), ("right_square_bracket",), ("t", "s", "s"), ("A",), ("p",)),
-            *(("A", "p"), ("j",), ("t",), ("R",), ("escape", "escape"), ()),
+            *(("tab", "down"), ("right_square_bracket",), ("t", "s", "s"), ("p",)),
+            *(("p",), ("j",), ("t",), ("R",), ("escape", "escape"), ()),
             *(("question_mark",), (), ("escape",), ("enter",), (), ("escape",), ("T",), ()),
         ):
             # No keys: a snapshot comes.

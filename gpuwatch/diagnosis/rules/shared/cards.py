@@ -13,6 +13,8 @@ from gpuwatch.diagnosis.rules.shared import words
 PINNED_PERCENT = 85.0
 """A GPU is "busy all the time" from here on: drivers show 95-100% for back-to-back kernels, and a
 job that logs or saves now and then some points less."""
+ENCODES = "its video encoder does the work"
+"""Why rules about kernels are quiet there."""
 LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Rate of one PCIe lane, one way, by generation, less what the line's encoding takes (PCI-SIG)."""
 IDLE_TRAFFIC_BYTES_PER_SECOND = 0.5e9
@@ -330,8 +332,8 @@ def effort_evidence(gpu: GpuFacts, busy_says: str = "") -> list[Evidence]:
     least = None if limit is None else little_power_share(gpu) * limit
     little = power is not None and least is not None and power < least
     return [
-        Evidence(f"{name} busy", words.rounded(gpu.busy_percent), "%", PINNED_PERCENT, busy_says),
-        Evidence(f"{name} SM activity while busy", words.rounded(sm), "%", LOW_SM_PERCENT,
+        Evidence(f"{name} busy", gpu.busy_percent, "%", PINNED_PERCENT, busy_says),
+        Evidence(f"{name} SM activity while busy", sm, "%", LOW_SM_PERCENT,
                  supports=words.is_below(sm, LOW_SM_PERCENT)),
-        Evidence(f"{name} power while busy", words.rounded(power), "W", least, supports=little),
+        Evidence(f"{name} power while busy", power, "W", least, supports=little),
     ]  # fmt: skip

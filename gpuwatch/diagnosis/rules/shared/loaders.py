@@ -277,7 +277,7 @@ def held_clock(host: HostFacts) -> Evidence | None:
             f'as the governor "{host.cpu_governor}" has it (cpupower frequency-set -g performance)'
         )
     says = f"cores are held down {why}: they could run at {(base or most or 0.0):.0f} MHz"
-    return Evidence("clock of busy cores", round(clock), "MHz", round(least), says)
+    return Evidence("clock of busy cores", clock, "MHz", least, says)
 
 
 SAVING_GOVERNORS = ("powersave", "conservative", "userspace")

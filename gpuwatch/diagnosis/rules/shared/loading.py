@@ -115,7 +115,7 @@ def wait_evidence(
     if fed:
         part = "it has its data in time" if supports else "part of the idle time is the loader's"
         says += f": {part}"
-    percent, unit = words.percent_of(wait), "% of the time"
+    percent, unit = 100.0 * wait, "% of the time"
     return Evidence("waits for data", percent, unit, 100.0 * limit, says, supports=supports)
 
 
@@ -336,29 +336,29 @@ class Underfed:
             says = "kernels are launched late; the other ranks spin in collectives and look busy"
             name, wait = "main threads' run-queue wait", round(self.cores_wait_percent, 1)
             return Evidence(name, wait, "% of the time", CORES_WAIT_PERCENT, says)
-        value = words.percent_of(self.idle_share)
+        value = 100.0 * self.idle_share
         if self.reported_only:
             says = "reported by the job"
             if self.gpus:
                 says += ": its GPUs look busy, because they wait for each other in collectives"
             return Evidence("waits for data", value, "% of the time", 100.0 * STARVED_SHARE, says)
-        says = f"{words.named(self.gpus)} had no kernel for {self.idle_share:.0%} of the time"
+        says = f"of the time {words.named(self.gpus)} had no kernel to run"
         name = "idle GPUs" if len(self.gpus) > 1 else "idle GPU"
-        return Evidence(name, value, "%", words.percent_of(IDLE_SHARE), says)
+        return Evidence(name, value, "%", 100.0 * IDLE_SHARE, says)
 
     @property
     def stacks_evidence(self) -> Evidence | None:
         """The share of the stacks that wait for data, and where."""
         line = self.job.stack_line("waiting_for_data")
         at = f" at {line}" if line else ""
-        return words.measured(
+        return Evidence(
             "stacks waiting for data", self.stacks_waiting_percent, "%", STACKS_LOADING_PERCENT,
             f"the main thread waits for its next batch{at}",
         )  # fmt: skip
 
     def workers_evidence(self, says: str) -> Evidence | None:
         cpu = None if self.workers is None else self.workers.cpu_percent
-        return words.measured("loader workers' CPU", cpu, "% of a core each", says=says)
+        return Evidence("loader workers' CPU", cpu, "% of a core each", says=says)
 
     @property
     def _other_loader(self) -> Evidence | None:
@@ -467,7 +467,7 @@ def _find(window: Window, *, by_report: bool) -> Underfed | Clear:
         return by_turns
     share = max(0.0, *[share for _, share in idle])
     outside = "outside its pauses " if pauses.pause_share(window) > 0.0 else ""
-    return Clear(f"{outside}the job's GPUs idle only {share:.0%} of the time")
+    return Clear(f"{outside}the job's GPUs idle {words.only(100.0 * share)} of the time")
 
 
 _by_gpus = words.once(partial(_find, by_report=False))

@@ -16,7 +16,7 @@ from gpuwatch.diagnosis.rules.shared.loading import (
     reported_wait,
 )
 
-BESIDE = "the job's processes (gpuwatch beside the job)"
+BESIDE = "the job's processes (run gpuwatch where the job runs)"
 RESTING_PERCENT = 25.0
 """Percent of a core each, or of their time in disk wait: nobody waits for what does less, unless it
 waits for a network."""

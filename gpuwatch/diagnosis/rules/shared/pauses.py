@@ -7,6 +7,7 @@ from statistics import fmean, pstdev
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.finding import REPORTED, Evidence, Pause
+from gpuwatch.diagnosis.rules.shared import words
 from gpuwatch.diagnosis.rules.shared.loaders import WORKERS_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.words import clamp
 from gpuwatch.diagnosis.sentence import GPUS
@@ -97,8 +98,35 @@ def against_saving(window: Window) -> str | None:
 
 
 def who_paused(window: Window) -> str:
-    """``GPU 3``; a job without a GPU is a loop."""
+    """Return ``GPU 3``; a job without a GPU is a loop."""
     return GPUS if window.gpus else "The training loop"
+
+
+def summary(window: Window, found: Sequence[Pause]) -> str:
+    """Return how the summary of a finding about pauses begins: ``GPU 3 paused every 45 s, for up to
+    8 s``."""
+    who, every = who_paused(window), rhythm(found)
+    often = {1: "once", 2: "twice"}.get(len(found), words.counted(len(found), "time"))
+    times = often if every is None else f"every {words.lasting(every)}"
+    longest = words.lasting(max([pause.seconds for pause in found]))
+    return f"{who} paused {times}, for {'' if len(found) == 1 else 'up to '}{longest}"
+
+
+def count_evidence(
+    window: Window, found: Sequence[Pause], name: str, least: float | None = None
+) -> Evidence:
+    says = f"in the last {words.lasting(watched_seconds(window))}"
+    return Evidence(name, float(len(found)), None, least, says)
+
+
+def longest_evidence(found: Sequence[Pause], says: str) -> Evidence:
+    return Evidence("longest pause", max([pause.seconds for pause in found]), "s", says=says)
+
+
+def lost_evidence(lost: float, least: float | None = None) -> Evidence:
+    limit, supports = None if least is None else 100.0 * least, lost >= (least or 0.0)
+    says = "of the time watched"
+    return Evidence("time lost", 100.0 * lost, "%", limit, says, supports=supports)
 
 
 def reported_evidence(pauses: Sequence[Pause], phase: str) -> Evidence | None:

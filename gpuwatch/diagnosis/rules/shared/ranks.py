@@ -65,7 +65,7 @@ def are_one_job(window: Window, gpus: Sequence[GpuFacts]) -> bool:
 
 
 def looks(window: Window) -> str:
-    """The end of a sentence about ranks that no process shows to be ones."""
+    """Return the end of a sentence about GPUs that no process shows to be ranks."""
     return "; these GPUs look like one job" if window.job is None else ""
 
 
@@ -73,12 +73,12 @@ def likeness(window: Window, gpus: Sequence[GpuFacts]) -> Evidence | None:
     """The signs that they are ranks of one job, where no process says so."""
     held = [gpu.memory_used_bytes or 0.0 for gpu in gpus]
     moves = words.highest([window.busy_together, window.power_together])
-    value, sure = None if moves is None else round(moves, 2), is_sure(window)
-    least, most = words.amount(min(held)), words.amount(max(held))
-    says = f"one model, {least} to {most} in use, load that rises " + (
-        "and falls together" if sure else "and falls each for itself, or too little to be compared"
+    value, sure = "unclear" if moves is None else moves, is_sure(window)
+    says = (
+        f"one model, {words.amount(min(held))} to {words.amount(max(held))} in use, and load that "
     )
-    evidence = Evidence("move together", value, "correlation", IN_STEP, says, supports=sure)
+    says += "rises and falls together" if sure else "does not move together, or hardly moves"
+    evidence = Evidence("load moves together", value, "correlation", IN_STEP, says, supports=sure)
     return evidence if window.job is None else None
 
 
@@ -97,7 +97,7 @@ def work_of_late_rank(window: Window, gpu: GpuFacts) -> LateRankWork:
     """The first of the usual reasons that holds for this GPU's rank and not for the others."""
     rank = cards.rank_of(window, gpu)
     if rank is None or window.job is None:
-        says = "it saves, logs, evaluates or waits for data"
+        says = "it may be saving, logging, evaluating or waiting for data"
         return LateRankWork(says, (_BESIDE,), missing=("the process that runs on it",), known=False)
     others = [other for other in window.job.ranks if other.pid != rank.pid]
     in_time = loading.not_starved([rank]) is not None
@@ -107,7 +107,7 @@ def work_of_late_rank(window: Window, gpu: GpuFacts) -> LateRankWork:
             return found
     unread = rank.main_thread_percent is None
     lacks = ("the CPU time of its processes" if unread else "stacks",)
-    says = "what it is doing does not show from outside"
+    says = "what it does meanwhile does not show from outside"
     return LateRankWork(says, (_STACKS,), missing=lacks, known=False)
 
 
@@ -146,21 +146,19 @@ def launched(window: Window, late: RankFacts | None) -> list[Evidence]:
         return []
     behind = (words.highest(known) if late is None else late.collectives_behind) or 0.0
     name = "the rank furthest behind" if late is None else "the late rank"
-    return [
-        Evidence(f"collectives that {name} has yet to launch", round(behind, 1), None, BEHIND_LEAST,
-                 "and the rank ahead has launched, by NCCL's own count",
-                 supports=late is not None and late == last_to_launch(window))
-    ]  # fmt: skip
+    last = late is not None and late == last_to_launch(window)
+    says = "how many it is behind the rank that is ahead, by NCCL's own count"
+    return [Evidence(f"collectives of {name}", behind, "behind", BEHIND_LEAST, says, supports=last)]
 
 
 _STACKS = Advice(
-    "Sample its stacks (gpuwatch diagnose --stacks): they show what the others wait for."
+    "Sample its stacks (gpuwatch diagnose --stacks): they show what the others are waiting for."
 )
 _BESIDE = Advice("Run gpuwatch beside the job: it shows what the process on that GPU is doing.")
 _FILES = Advice(
     "Look at what that rank loads: its files, their storage, its num_workers.",
     setting="num_workers",
-    why="the others get their data in time",
+    why="the other ranks get their data in time",
 )
 _SAVES = Advice(
     "Save without stopping the others: asynchronous or sharded checkpoints "
@@ -192,8 +190,7 @@ class _Sign:
         limit = self.limit(theirs)
         if own is None or own < limit:
             return None
-        value = round(own) if self.unit == "bytes/s" else round(own, 1)
-        evidence = Evidence(self.evidence, value, self.unit, limit, self.meaning)
+        evidence = Evidence(self.evidence, own, self.unit, limit, self.meaning)
         return LateRankWork(self.says(rank, own), (self.advice,), (evidence,))
 
 
@@ -218,10 +215,9 @@ def _workers_say(rank: RankFacts, own: float) -> str:
 
 
 def _main_says(rank: RankFacts, own: float) -> str:
-    loads = ", or loads its batches" if rank.loader_workers == 0 else ""
-    return (
-        f"its main thread is at work ({number(own)}% of a core): it saves, logs or evaluates{loads}"
-    )
+    does = "saving, logging or evaluating"
+    does = "saving, logging, evaluating or loading" if rank.loader_workers == 0 else does
+    return f"its main thread is busy ({number(own)}% of a core), perhaps {does}"
 
 
 _WAITING = _Sign(
@@ -234,7 +230,7 @@ _WAITING = _Sign(
 _WRITING = _Sign(
     "written by the late rank", lambda rank: rank.write_bytes_per_second,
     lambda theirs: max(WRITES_BYTES_PER_SECOND, MORE_THAN_OTHERS * theirs),
-    lambda _, own: f"it writes {words.amount(own)}/s, a checkpoint most likely",
+    lambda _, own: f"it writes {words.amount(own)}/s, most likely a checkpoint",
     _SAVES, unit="bytes/s",
 )  # fmt: skip
 _READING = _Sign(

@@ -6,8 +6,7 @@ from typing import TypeVar
 from gpuwatch.core import bounds, units
 from gpuwatch.core.model import GpuKey, Job, Process
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Evidence
-from gpuwatch.diagnosis.rule import Settled, Unknown
+from gpuwatch.diagnosis.rule import Clear, Settled, Unknown
 from gpuwatch.diagnosis.sentence import number
 
 T = TypeVar("T")
@@ -47,14 +46,6 @@ def strength(*clearness: float, missing: int = 0) -> float:
     return float((0.4 + 0.6 * clear) * 0.85**missing)
 
 
-def rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 1)
-
-
-def percent_of(share: float) -> float:
-    return round(100.0 * share, 1)
-
-
 def required(reading: T | None, *names: str) -> T:
     """Return the reading; raises ``Settled`` with its ``names`` as missing where there is none."""
     if reading is None:
@@ -62,11 +53,28 @@ def required(reading: T | None, *names: str) -> T:
     return reading
 
 
+def clear_if(holds: bool, why: str, *, at_once: bool = False) -> None:
+    """Guard of a check: raise ``Settled`` where something shows that the fault is not there."""
+    if holds:
+        raise Settled(Clear(why, at_once))
+
+
+def unknown_if(holds: bool, *missing: str) -> None:
+    """Guard of a check: raise ``Settled`` with the readings that are missing where it ``holds``."""
+    if holds:
+        raise Settled(Unknown(missing))
+
+
 def waits_little(what: str, percent: float, *, one: bool = False) -> str:
     """Return that somebody waits for ``what`` little or not at all; ``one``: who waits is one."""
     if percent < 0.5:
         return f"{'does' if one else 'do'} not wait {what}"
     return f"wait{'s' if one else ''} {what} only {percent:.0f}% of the time"
+
+
+def only(percent: float) -> str:
+    """``only 3%``; ``less than 1%``: how little something is, as nobody says "0%"."""
+    return "less than 1%" if percent < 0.5 else f"only {percent:.0f}%"
 
 
 def lacking(readings: Mapping[str, bool]) -> tuple[str, ...]:
@@ -86,22 +94,6 @@ def once(find: Callable[[Window], T]) -> Callable[[Window], T]:
         return known[1]
 
     return asked
-
-
-def measured(
-    name: str,
-    value: float | None,
-    unit: str,
-    threshold: float | None = None,
-    says: str = "",
-    *,
-    digits: int = 1,
-    supports: bool = True,
-) -> Evidence | None:
-    """Return a reading as evidence; nothing where it was not read."""
-    if value is None:
-        return None
-    return Evidence(name, round(value, digits or None), unit, threshold, says, supports=supports)
 
 
 def named(gpus: Sequence[GpuFacts]) -> str:

@@ -80,11 +80,11 @@ VERY_LATE: dict[str, Any] = {
     "busy": w.swinging(0.15), "sm_active_percent": 12.8, "power_mean_watts": 155.0
 }  # fmt: skip
 DOES: dict[str, dict[str, Any]] = {
-    "writes 114.4M/s, a checkpoint": {"write_bytes_per_second": 120e6},
+    "writes 114.4M/s, most likely a checkpoint": {"write_bytes_per_second": 120e6},
     "2 loader workers are maxed out": {"workers": w.workers(2.0, cpu_percent=98.0)},
     "waits for the disk 70%": {"workers": w.workers(8.0, disk_wait_percent=70.0)},
-    "or loads its batches": {"loader_workers": 0, "main_thread_percent": 99.0},
-    "main thread is at work": {"main_thread_percent": 99.0},
+    "evaluating or loading": {"loader_workers": 0, "main_thread_percent": 99.0},
+    "main thread is busy": {"main_thread_percent": 99.0},
     "waits for a CPU core 40%": {"run_queue_wait_percent": 40.0},
 }
 TROUBLES: dict[str, dict[str, Any]] = {
@@ -99,7 +99,7 @@ IN_TURNS = "each other, in turns"
 COLLECTIVE = Cases("collective_wait", {
     UNSEEN: (
         with_late_first(),
-        {"summary": "wait for rank 0 on GPU 0 ... does not show",
+        {"summary": "in collectives for rank 0 on GPU 0: ... does not show",
          "lost_share": pytest.approx(0.4, abs=0.02),
          "gpus": lambda gpus: gpus[0] == "GPU-0", "missing": lambda names: "stacks" in names,
          "explains": {"oscillation", "loader_cpu_bound", "busy_without_work"}},
@@ -127,14 +127,14 @@ COLLECTIVE = Cases("collective_wait", {
     "by NCCL's count another one is behind": (
         with_late_first(counted(0.2, 8.4, 0.0, 0.3)), {"evidence.3.supports": False},
     ),
-    IN_TURNS: (in_turns(FOUR), {"summary": "another rank is late at every step"}),
+    IN_TURNS: (in_turns(FOUR), {"summary": "a different rank is late at each step"}),
     "in turns, and by NCCL's count it is always the same": (
         in_turns(counted(0.1, 0.0, 5.0, 0.3)),
         {"summary": "rank 2 launches its collectives last", "strength": lambda own: own > 0.8},
     ),
     "in turns, and by NCCL's count in turns, too": (
         in_turns(counted(2.0, 1.8, 2.1, 1.5)),
-        {"summary": "another rank is late at every step", "evidence.4.supports": False},
+        {"summary": "a different rank is late at each step", "evidence.4.supports": False},
     ),
     "for a rank on another machine": (
         in_turns(w.job(ranks=FOUR.ranks, model={"behind_elsewhere": "rank 21 on 10.0.0.3"})),
@@ -142,11 +142,11 @@ COLLECTIVE = Cases("collective_wait", {
     ),
     "for the network, by their memory": (
         sending(),
-        {"summary": "wait for the network about 70% of the time, in collectives: 858.3M/s",
+        {"summary": "wait for the network about 70% of the time ... the machine sends 858.3M/s",
          "lost_share": pytest.approx(0.7), "settings": ["NCCL_SOCKET_IFNAME", None]},
     ),
     "for the network, by their activity": (
-        sending(share=0.5, rests=None), {"summary": "about 50%", "says": "without an exchange"},
+        sending(share=0.5, rests=None), {"summary": "about 50%", "says": "without the exchange"},
     ),
     "the busy shares alone": (
         with_late_first(others=BLIND, **BLIND),
@@ -277,7 +277,7 @@ def held(*busy: float, **model: Any) -> Window:
 ONE_OF_MANY = Cases("one_of_many_gpus", {
     "it works on one": (
         held(97.0, 0.0, 0.0, 0.0),
-        {"summary": "on GPU 0 only: GPUs 1 to 3 run nothing", "lost_share": 1.0,
+        {"summary": "uses only GPU 0: GPUs 1 to 3 run nothing", "lost_share": 1.0,
          "gpus": ("GPU-1", "GPU-2", "GPU-3"), "advice.0.action": "torchrun --nproc_per_node=4"},
     ),
     "it was given four": (

@@ -19,13 +19,13 @@ LOST = Cases("gpu_lost", {
     "alone of two, at full cost": (
         window(gpus=(gpu(0), gpu(1, lost=True, busy=None))),
         {"severity": "error", "gpus": ("GPU-1",), "lost_share": 1.0,
-         "summary": "GPU 1 no longer responds",
+         "summary": "GPU 1 no longer answers",
          "explains": {"collective_wait", "straggler", "oscillation"}},
     ),
     "without a job": (gpu_only(gpu(lost=True)), {"gpus": ("GPU-0",)}),
     "the driver said why": (
         window(gpus=(gpu(0), gpu(1, lost=True, busy=None, xid_errors=reported(79)))),
-        {"summary": "(Xid 79 (the GPU fell off the bus))", "evidence.1.name": "GPU 1 Xid 79",
+        {"summary": "reported Xid 79 (the GPU fell off the bus)", "evidence.1.name": "GPU 1 Xid 79",
          "advice.0.action": "Restart the machine"},
     ),
 }, {
@@ -187,7 +187,7 @@ ALLOCATED = Cases("allocated_unused", {
     "a GPU that its job has not touched": (
         gpu_only(gpu(2, **GIVEN)),
         {"severity": "warning", "lost_share": 1.0, "gpus": ("GPU-2",), "hold_seconds": 300.0,
-         "summary": "GPU 2 is allocated to job 4711, and no process uses it"},
+         "summary": "GPU 2 is allocated to job 4711, but no process uses it"},
     ),
     "of two jobs": (
         gpu_only(gpu(**GIVEN | {"allocated_to": ("17", "4711_2")})),
@@ -197,7 +197,7 @@ ALLOCATED = Cases("allocated_unused", {
     "nothing says whose it is": (
         gpu_only(gpu(**GIVEN | {"allocated_to": None})), "no scheduler is known",
     ),
-    "its job has just begun": (gpu_only(gpu(**GIVEN | {"allocated_seconds": 5.0})), "only now"),
+    "its job has just begun": (gpu_only(gpu(**GIVEN | {"allocated_seconds": 5.0})), "only just"),
     "it is free": gpu_only(gpu(**GIVEN | {"allocated_to": ()})),
     "a process has just begun": gpu_only(gpu(**GIVEN | {"others": (Process(pid=8),)})),
     "a process that the driver does not list holds memory":
@@ -391,7 +391,7 @@ HEAT = Cases("thermal_throttle", {
     "a clock that is not lower: no warning, nothing to lower": (
         window(gpus=(hot(sm_clock_busy_mhz=1975.0),)),
         {"severity": "info", "lost_share": None, "explains": frozenset(), "settings": [None],
-         "summary": "at the temperature limit 50% of the time at ... without losing clock speed"},
+         "summary": "at its temperature limit 50% of the time ... at full clock speed"},
     ),
     "a hardware slowdown near the slowdown temperature": gpu_only(hot(throttle_shares=SLOW)),
     "temperature and clock, without reasons": (

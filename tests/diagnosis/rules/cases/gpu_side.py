@@ -30,7 +30,7 @@ BURSTS = Cases("oscillation", {
     "readings of the GPU alone: what looks alike, and what decides": (
         gpu_only(gpu(busy=swinging(0.5))),
         {"settings": [None], "advice.0.action": "run it where the job runs",
-         "summary": "starved in bursts, every 2 s: idle 51% of the time, waiting for data, requests"
+         "summary": "works in bursts, every 2 s: idle 51% of the time, waiting for data, requests"
          " ... or saves",
          "missing": ("the job's processes",), "lost_share": pytest.approx(0.51),
          "strength": lambda strength: strength < 0.8},

@@ -338,7 +338,7 @@ IO_BOUND = Cases("loader_io_bound", {
     ),
     "what they compute has no room for as many": (
         asleep(stacks=WAITS, cpu=50.0, cores=3.0, cpu_cores=1.0),
-        {"advice.0.wanted": "6", "summary": "compute and sleep by turns"},
+        {"advice.0.wanted": "6", "summary": "compute and sleep in turns"},
     ),
     "no core is free for what they compute": (
         asleep(stacks=WAITS, cpu=50.0, cores=2.0, cpu_cores=1.9, host_cpu=98.0),

@@ -114,7 +114,8 @@ HOST = Cases("host_memory_growing", {
         leaking(own=None), {"settings": [None, None]},
     ),
     "swapping, whatever the trend": (
-        leaking(swap_growth_bytes=2e9, memory_slope_bytes_per_second=0.0), {"summary": "swapping"},
+        leaking(swap_growth_bytes=2e9, memory_slope_bytes_per_second=0.0),
+        {"summary": "the machine swapped 1.9G"},
     ),
 }, {
     "scatter": leaking(memory_slope_error_bytes_per_second=40e6),

@@ -42,7 +42,7 @@ REQUESTS = Cases("waiting_for_requests", {
     ),
     "loaded, and nobody asks for anything": (
         other_job({"serves": VLLM}, (w.gpu(busy=w.steady(0.0)),), read_bytes_per_second=0.0),
-        {"severity": "info", "summary": "no more requests"},
+        {"severity": "info", "summary": "for want of requests"},
     ),
     "its CPU is not read": (
         serving(**UNREAD), {"missing": ("the main thread's CPU",)},
@@ -70,22 +70,22 @@ ACTORS = Cases("actors_cpu_bound", {
     ),
     "processes of which nothing is known: one of these": (
         acting(None),
-        {"summary": "environments of reinforcement learning, or workers that prepare its data",
+        {"summary": "reinforcement-learning environments, or workers that prepare its data",
          "advice.0.action": "First see what they do", "missing": ("what these processes do",),
          "weaker": "environments at their limit"},
     ),
     "they wait for a core": (
         other_job({}, own_workers=w.workers(3, cpu_percent=6.0, run_queue_wait_percent=75.0)),
-        {"summary": "81% of a core each ... which wait for a core most of that time",
+        {"summary": "81% of a core each ... which themselves mostly wait for a core",
          "advice.0.action": "Give them more cores"},
     ),
     "stepped by the training process": (
         other_job({"simulates": "MuJoCo is loaded in it"}, main_thread_when_idle_percent=96.0),
-        {"summary": "steps environments (MuJoCo"},
+        {"summary": "busy stepping environments (MuJoCo"},
     ),
 }, {
     "no such processes": (other_job({}), "no worker processes of its own"),
-    "they rest": (acting(None, cpu=3.0), "at work"),
+    "they rest": (acting(None, cpu=3.0), "are busy"),
 }, {
     "its main thread is not read": (acting(**UNREAD), "main thread"),
 })  # fmt: skip
