@@ -180,9 +180,7 @@ def check(drive: Driven, theme_colours: ColorSystem = ColorSystem.TRUECOLOR) -> 
         assert app.terminal.cells(y) == expected_cells(line, app.view.palette, theme_colours), y
 
 
-@pytest.mark.parametrize(
-    ("scenario", "size"), [("starved", (120, 40)), ("lost", (40, 12))], ids=str
-)
+@pytest.mark.parametrize(("scenario", "size"), [("starved", (80, 24)), ("lost", (40, 12))], ids=str)
 async def test_the_terminal_shows_what_was_drawn(scenario: str, size: tuple[int, int]) -> None:
     """After snapshots, keys, other screens and dialogs the terminal shows exactly the lines and
     colours of the last drawing: nothing is left behind and nothing is missed."""
