@@ -130,7 +130,7 @@ def test_any_two_are_compared(gpuwatch: Gpuwatch) -> None:
         (("--list", "4"), "--list shows all"),
         (("--list", "--html", "-"), "it takes no --html"),
         (("train.py",), "is not a file"),
-        (("/",), "Is a directory"),
+        (("/",), "is a folder: say what to rank its recordings by"),
     ],
 )
 @pytest.mark.usefixtures("store")

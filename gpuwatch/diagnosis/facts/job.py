@@ -457,8 +457,11 @@ class JobTrack:
         """When compilers ran among its processes last."""
         self._compiled_apart = 0.0
         """Longest time between two looks of its start-up that found one."""
+        self.workers_came_at: float | None = None
+        """When the first loader workers of its start-up began."""
         self.prepared_at = -math.inf
-        """When they did, or its GPU memory grew as weights do, last: no steps came before."""
+        """When its loader workers came, compilers ran or its GPU memory grew as weights do, last: no
+        steps came before."""
         self.steps_reported = 0
         """Since then, by the rank that made the fewest."""
         self.is_stopped = False
@@ -717,8 +720,11 @@ def _steps_from(job: JobTrack, uses: Sequence[JobOnGpu], now: float) -> float | 
     if job.compiled_lately(now):
         # What compilers try out on the GPU can have a rhythm as well.
         return None
+    if job.workers_came_at is None and job.workers_since() < math.inf:
+        job.workers_came_at = job.workers_since()
     grew = [use.memory.rose_at for use in uses if use.memory.grown() > startup.GROWS]
-    job.prepared_at = after = max(job.prepared_at, job.compiled_at, *grew)
+    prepared = (job.prepared_at, job.compiled_at, job.workers_came_at or -math.inf)
+    job.prepared_at = after = max(*prepared, *grew)
     loads = job.table.mean(BUSIEST, now - LATELY_SECONDS, now)
     delivers = (loads or 0.0) >= startup.LOADS_PERCENT
     found: list[float | None] = []

@@ -49,6 +49,7 @@ IN_BURSTS = Phase(every=16.0, busy=0.22, main=8.0, workers=1.0, on_disk=True)
 FIRST_BATCH = replace(IN_BURSTS, busy=0.0, workers_began=12.9)
 TRACES = replace(IN_BURSTS, busy=0.0, main=99.0)
 VALIDATES = Phase(every=0.1, busy=0.6, workers=15.0)
+TRIES = Phase(every=0.1, busy=0.5)
 TRAINS = Phase(every=0.3, busy=0.97, main=60.0, workers=15.0)
 LAUNCHES = Phase(every=0.02, busy=0.12, workers=15.0)
 
@@ -131,6 +132,8 @@ def test_a_cause_is_named_soon_after_the_first_steps(
         # A sanity check has workers of its own, and a main thread that works may compile.
         (2.0, ((LOADS, 8.0), (IN_BURSTS, 13.0), (FIRST_BATCH, 40.0)), set()),
         (2.0, ((LOADS, 8.0), (IN_BURSTS, 13.0), (TRACES, 40.0)), set()),
+        # Kernels that are tried out when watching begins run before the first workers come.
+        (111.0, ((TRIES, 117.0), (replace(TRAINS, workers_began=117.0), 150.0)), set()),
         # Watching begins in a validation: it is blamed where it lasts.
         (300.0, ((RESTS, 299.0), (VALIDATES, 325.0), (TRAINS, 350.0)), set()),
         (300.0, ((RESTS, 299.0), (VALIDATES, 345.0)), {"python_bound"}),

@@ -215,7 +215,7 @@ def overlapping_workers(
     used = 0.0 if workers is None else (workers.cpu_percent or 0.0) / 100.0
     cores, ranks = usable_cores(host, job), max(1, len(job.job.ranks))
     most = math.inf if cores is None else cores / ranks / max(0.01, used)
-    needed = math.ceil(HEADROOM * max(1, present) / max(LEAST_BUSY_SHARE, busy_share))
+    needed = _as_set(HEADROOM * max(1, present) / max(LEAST_BUSY_SHARE, busy_share))
     return int(min(needed, MOST_TIMES * max(1, present), most, room_in_memory(host, job, present)))
 
 
@@ -240,7 +240,13 @@ def demand(job: JobFacts, present: int | None, busy_share: float) -> int | None:
     if cores is None:
         return None
     least = FIRST_WORKERS if present == 0 else 1
-    return max(least, math.ceil(HEADROOM * cores / busy_share / cores_each(job.workers)))
+    return max(least, _as_set(HEADROOM * cores / busy_share / cores_each(job.workers)))
+
+
+def _as_set(workers: float) -> int:
+    """Return the number that people set: above four an even one, since an estimate wanders by one
+    of eight, and nobody tries both."""
+    return math.ceil(workers) if workers <= 4.0 else 2 * round(workers / 2.0)
 
 
 def _loading_cores(job: JobFacts, count: int | None, busy_share: float) -> float | None:

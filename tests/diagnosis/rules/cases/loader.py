@@ -95,7 +95,7 @@ CPU_BOUND = Cases("loader_cpu_bound", {
     # 2 workers x 0.985 / 0.39 busy x 1.25
     "too few workers, free cores: their number is named": (
         starved(),
-        {"advice.0.setting": "num_workers", "advice.0.present": "2", "advice.0.wanted": "7",
+        {"advice.0.setting": "num_workers", "advice.0.present": "2", "advice.0.wanted": "6",
          "lost_share": pytest.approx(0.608), "explains": {"oscillation"}, "strength": above(0.9)},
     ),
     "a rank keeps a core for its main thread": (starved(cores=6), {"advice.0.wanted": "5"}),
@@ -309,7 +309,7 @@ IO_BOUND = Cases("loader_io_bound", {
     # 4 / 0.39 busy x 1.25
     "for the network: more of them than the cores": (
         over_network(model={"usable_cores": 4.0, "affinity_cores": 4}),
-        {"advice.0.setting": "num_workers", "advice.0.wanted": "13", "summary": "for the network",
+        {"advice.0.setting": "num_workers", "advice.0.wanted": "12", "summary": "for the network",
          "strength": above(0.9)},
     ),
     "their connections were not read, the machine receives": (
