@@ -16,7 +16,7 @@ def rows(log: Log) -> float:
 
 
 # The longest are for ``python -m tests.evaluation.real_logs``.
-DRAWN = [log for log in LOGS if log["course"] and rows(log) < 1500]
+DRAWN = [log for log in LOGS if log["course"] and rows(log) < 1700]
 
 
 @pytest.mark.parametrize("log", DRAWN, ids=lambda log: log["path"])
