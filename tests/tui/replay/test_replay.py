@@ -154,11 +154,7 @@ async def test_findings_have_an_end(night: Path) -> None:
 
 
 async def test_finding_is_gone_to_where_the_file_does_not_tell_it(stream: Path) -> None:
-<<<<<<< HEAD
     """Once the file was looked through on a thread."""
-=======
-    """The file is looked through on a thread."""
->>>>>>> w-fast
     async with played(tape_of(stream)) as drive:
         await drive.known()
         await drive.press("n")
