@@ -14,11 +14,13 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.children import Children, children
 
-# A busy machine is no failure. Other examples each time: pytest --hypothesis-profile=search
+# A busy machine is no failure. More examples, others each time: pytest --hypothesis-profile=search
 settings.register_profile(
     "search", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
-settings.register_profile("gpuwatch", settings.get_profile("search"), derandomize=True)
+settings.register_profile(
+    "gpuwatch", settings.get_profile("search"), derandomize=True, max_examples=25
+)
 settings.load_profile("gpuwatch")
 _NUMBERS = count()
 # Where no compiled files may be kept, each of four workers would compile all tests, and each of the
@@ -44,10 +46,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in _LONGEST)
 
 
+def pytest_collection() -> None:
+    """Have no garbage collector look again and again at thousands of tests that are all kept."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Have the garbage collector pass over the tests themselves: they are all kept to the end."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

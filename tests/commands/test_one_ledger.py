@@ -32,11 +32,11 @@ pytest.importorskip("prometheus_client")
 
 STORIES = {
     "starved, then well for two minutes, then starved": [
-        Piece("starved", 150),
-        Piece("healthy", 150),
-        Piece("starved", 150),
+        Piece("starved", 120),
+        Piece("healthy", 130),
+        Piece("starved", 120),
     ],
-    "saves": [Piece("checkpoint", 400)],
+    "saves": [Piece("checkpoint", 300)],
 }
 
 

@@ -21,6 +21,7 @@ from gpuwatch.recording import file as file_module
 from gpuwatch.recording.file import holder_of, open_any
 from gpuwatch.recording.recorder import RecordingState
 from gpuwatch.sources.logs.text import LogError
+from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in
 from tests.recording.machine import read
 from tests.support.children import wait_until
@@ -162,12 +163,18 @@ def test_one_job_is_recorded_until_it_ends(tmp_path: Path) -> None:
         (("--stop", "."), "No gpuwatch of this user records to ."),
     ],
 )
-def test_what_cannot_be_is_said(tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_is_said(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gpuwatch: Gpuwatch,
+    arguments: tuple[str, ...],
+    says: str,
+) -> None:
     """In one line, with exit code 2."""
-    done = record(tmp_path, *arguments)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert done.stderr.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    done = gpuwatch("record", *arguments, code=2)
+    assert says in done.err
+    assert done.err.count("\n") == 1
 
 
 def test_a_file_that_may_not_grow_is_no_traceback(tmp_path: Path) -> None:

@@ -40,15 +40,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from gpuwatch.core.bounds import total
 from gpuwatch.core.model import Snapshot
-from gpuwatch.diagnosis.catalogue import find
-from gpuwatch.diagnosis.engine import Engine
-from gpuwatch.diagnosis.facts.observer import Observer
-from gpuwatch.diagnosis.finding import Advice, Gain
-from gpuwatch.diagnosis.gain import with_gains
-from gpuwatch.diagnosis.rule import Firing
+from gpuwatch.diagnosis.finding import Gain
 from gpuwatch.practice import CAUSES, Job, Settings, save
 from gpuwatch.recording.file import open_any
 from tests.evaluation.experiments import ROOT, machine
+from tests.evaluation.predicted import CLOSE, Seen
 
 WARM_SECONDS = 6.0
 NICE = -15
@@ -433,9 +429,6 @@ def _hurry(process: subprocess.Popen[Any]) -> None:
 
 # -- comparing -------------------------------------------------------------------------------------
 
-CLOSE = 0.25
-"""Of the measured gain."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
@@ -479,35 +472,6 @@ def _predicted(knob: Knob, one: Measured, other: Measured, seen: Seen) -> Gain |
     if knob.setting in names:
         return seen.gain_of(names[knob.setting], str(one.value), str(other.value))
     return seen.gain if other.value == knob.values[-1] else None
-
-
-class Seen:
-    """What is said first at the end of a recording, with the window that it is said of."""
-
-    def __init__(self, snapshots: Iterable[Snapshot]) -> None:
-        engine, observer = Engine(), Observer()
-        for snapshot in snapshots:
-            engine.push(snapshot)
-            observer.push(snapshot)
-            # When its steady work begins is seen as it goes on.
-            windows = observer.windows()
-        (self._window,) = [one for one in windows if one.job is not None]
-        self._findings = findings = engine.diagnosis.findings
-        self.rule = find(findings[0].rule) if findings else None
-        self.gain = findings[0].gain if findings else None
-
-    def gain_of(self, setting: str, present: str, wanted: str) -> Gain | None:
-        """Return the gain of just this change, whatever was advised; ``None``: nothing is found, or
-        no gain is known."""
-        advising = [
-            one for one in self._findings if any(it.setting == setting for it in one.advice)
-        ]
-        rule = find(advising[0].rule) if advising else self.rule
-        verdict = rule.check(self._window) if rule else None
-        if rule is None or not isinstance(verdict, Firing):
-            return None
-        change = Advice("Try it.", setting=setting, present=present, wanted=wanted)
-        return with_gains(self._window, rule, replace(verdict, advice=(change,))).gain
 
 
 def _alone(snapshot: Snapshot) -> Snapshot:

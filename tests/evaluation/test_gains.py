@@ -5,11 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.evaluation.predicted import CLOSE, Seen
 from tests.evaluation.recorded import FOLDER, INDEX, all_recordings
-
-pytest.importorskip("torch")
-
-from tests.evaluation.gains import CLOSE, Seen
 
 MEASURED = [one for one in json.loads(INDEX.read_text()) if "times_as_fast" in one]
 

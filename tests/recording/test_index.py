@@ -31,7 +31,11 @@ def simulated(count: int, begin: float = 0.0) -> list[Snapshot]:
 
 
 COUNT = 250
-SNAPSHOTS = simulated(COUNT)
+
+
+@cache
+def taken() -> list[Snapshot]:
+    return simulated(COUNT)
 
 
 def record(path: Path, snapshots: list[Snapshot]) -> str:
@@ -44,10 +48,10 @@ def record(path: Path, snapshots: list[Snapshot]) -> str:
 
 @cache
 def recorded(suffix: str) -> bytes:
-    """``SNAPSHOTS``, in a file with a name that ends so."""
+    """``taken()``, in a file with a name that ends so."""
     with TemporaryDirectory() as folder:
         path = Path(folder, f"run{suffix}")
-        record(path, SNAPSHOTS)
+        record(path, taken())
         return path.read_bytes()
 
 
@@ -91,16 +95,16 @@ def test_a_recording_is_looked_at_here_and_there(tmp_path: Path, name: str) -> N
     path, packed = written(tmp_path / name), name.endswith(".zst")
     index = RecordingIndex(path)
     assert index.progress == 1.0
-    assert index.first_unix_seconds == SNAPSHOTS[0].taken_at_unix_seconds
-    assert index.last_unix_seconds == SNAPSHOTS[-1].taken_at_unix_seconds
-    assert_alike(index.buckets, folded(SNAPSHOTS))
+    assert index.first_unix_seconds == taken()[0].taken_at_unix_seconds
+    assert index.last_unix_seconds == taken()[-1].taken_at_unix_seconds
+    assert_alike(index.buckets, folded(taken()))
     assert is_indexed(path) == packed
     assert index.findings[0].rule
     assert index.findings[0].end_unix_seconds is None
     for number in (0, 59, 60, COUNT - 1):
-        wanted = SNAPSHOTS[number].taken_at_unix_seconds
+        wanted = taken()[number].taken_at_unix_seconds
         found = list(index.snapshots(wanted))
-        assert found == SNAPSHOTS[-len(found) :]
+        assert found == taken()[-len(found) :]
         assert 0 <= wanted - found[0].taken_at_unix_seconds <= (61 if packed else COUNT)
     index.close()
 
@@ -109,10 +113,10 @@ def test_a_clock_that_was_set_back_hides_nothing_before_it(tmp_path: Path) -> No
     """What was recorded before it is read from its own time on."""
     back = [
         replace(each, taken_at_unix_seconds=each.taken_at_unix_seconds - 3600.0)
-        for each in SNAPSHOTS[150:200]
+        for each in taken()[150:200]
     ]
-    index = RecordingIndex(record(tmp_path / "run.jsonl.zst", SNAPSHOTS[:150] + back))
-    at = SNAPSHOTS[140].taken_at_unix_seconds
+    index = RecordingIndex(record(tmp_path / "run.jsonl.zst", taken()[:150] + back))
+    at = taken()[140].taken_at_unix_seconds
     assert 0 <= at - next(index.snapshots(at)).taken_at_unix_seconds <= 60.0
 
 
@@ -132,7 +136,7 @@ def test_two_recordings_in_one_file(path: Path) -> None:
     written(path)
     record(path, later)
     index = RecordingIndex(str(path))
-    assert_alike(index.buckets, [*folded(SNAPSHOTS), *folded(later)])
+    assert_alike(index.buckets, [*folded(taken()), *folded(later)])
     assert index.last_unix_seconds == later[-1].taken_at_unix_seconds
     ends = [span.end_unix_seconds for span in index.findings if span.end_unix_seconds is not None]
     assert ends
@@ -145,8 +149,8 @@ def test_a_damaged_place_costs_a_minute(path: Path, packed: bytes) -> None:
     path.write_bytes(packed[:middle] + bytes(300) + packed[middle + 300 :])
     found, stats = read(path)
     assert len(found) >= COUNT - 65
-    assert [each for each in found if each in SNAPSHOTS] == found
-    assert found[-1] == SNAPSHOTS[-1]
+    assert [each for each in found if each in taken()] == found
+    assert found[-1] == taken()[-1]
     assert stats.damaged_stretches == 1
     assert any("damaged in 1 place" in sentence for sentence in stats.sentences())
 
@@ -175,7 +179,7 @@ def test_anything_can_happen_to_a_file(tmp_path: Path, suffix: str, seed: int) -
     try:
         read(path)
         index = RecordingIndex(str(path))
-        for _ in index.snapshots(SNAPSHOTS[150].taken_at_unix_seconds):
+        for _ in index.snapshots(taken()[150].taken_at_unix_seconds):
             break
         assert all(span.summary.isprintable() for span in index.findings)
     except LogError as error:
@@ -201,8 +205,8 @@ def test_bad_entries_are_passed_over(path: Path, packed: bytes, entry: bytes) ->
     data = zstd.compress(entry)
     path.write_bytes(packed + ENTRY + len(data).to_bytes(4, "little") + data)
     index = RecordingIndex(str(path))
-    assert_alike(index.buckets, folded(SNAPSHOTS))
-    assert read(path)[0] == SNAPSHOTS
+    assert_alike(index.buckets, folded(taken()))
+    assert read(path)[0] == taken()
 
 
 def test_rubbish_like_entries_is_not_unpacked_a_thousand_times(path: Path) -> None:
@@ -219,7 +223,7 @@ def test_readings_beyond_all_measure_cost_no_overview(tmp_path: Path, odd: float
     """What is no number, or beyond the range of its unit, is left out."""
     snapshots = [
         replace(each, host=replace(each.host, disk_read_bytes_per_second=odd))
-        for each in SNAPSHOTS[:70]
+        for each in taken()[:70]
     ]
     index = RecordingIndex(record(tmp_path / "run.jsonl.zst", snapshots))
     assert_alike(index.buckets, folded(snapshots))
@@ -229,9 +233,9 @@ def test_readings_beyond_all_measure_cost_no_overview(tmp_path: Path, odd: float
 
 def test_a_bucket_has_minimum_mean_and_maximum() -> None:
     """Of all readings that have a chart; the busy share is that of the driver's fine samples."""
-    first = math.ceil(SNAPSHOTS[0].taken_at_unix_seconds / BUCKET_SECONDS) * BUCKET_SECONDS
-    (bucket,) = [one for one in folded(SNAPSHOTS[:90]) if one.begin_unix_seconds == first]
-    inside = [each for each in SNAPSHOTS if first < each.taken_at_unix_seconds < first + 30.5]
+    first = math.ceil(taken()[0].taken_at_unix_seconds / BUCKET_SECONDS) * BUCKET_SECONDS
+    (bucket,) = [one for one in folded(taken()[:90]) if one.begin_unix_seconds == first]
+    inside = [each for each in taken() if first < each.taken_at_unix_seconds < first + 30.5]
     readings = [each.gpus[0].reading for each in inside]
     percents = [sample.percent for one in readings for sample in one.busy_samples or ()]
     watts = [one.power_watts or 0.0 for one in readings]
@@ -248,13 +252,13 @@ def test_gaps_have_no_bucket() -> None:
     """Nothing was seen in them; a reading that was never made has no band."""
     late = [
         replace(each, taken_at_unix_seconds=each.taken_at_unix_seconds + 600.0)
-        for each in SNAPSHOTS[:20]
+        for each in taken()[:20]
     ]
-    begins = [each.begin_unix_seconds for each in folded(SNAPSHOTS[:20] + late)]
+    begins = [each.begin_unix_seconds for each in folded(taken()[:20] + late)]
     assert 2 <= len(begins) <= 4
     assert max(begins) - min(begins) >= 570.0
     bare = [
         replace(each, gpus=(replace(each.gpus[0], reading=type(each.gpus[0].reading)()),))
-        for each in SNAPSHOTS[:20]
+        for each in taken()[:20]
     ]
     assert all(each.gpus == {} for each in folded(bare))

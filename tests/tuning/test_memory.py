@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpuwatch.outputs.tuning import memory_text, outcome
@@ -80,7 +80,6 @@ def test_a_predicted_size_that_runs_out_is_tried_once_smaller() -> None:
     assert "174 ran out of memory" in outcome(result)
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     fixed=st.integers(0, 10 * GIB),
     per_sample=st.integers(MIB // 100, 500 * MIB),

@@ -68,7 +68,7 @@ def test_failures_are_shown_and_nothing_is_recommended(run: Run) -> None:
 def test_interrupt_prints_what_is_measured() -> None:
     """Ctrl-C ends it with the result so far, exit code 130, and nothing left."""
     child = subprocess.Popen(
-        [sys.executable, "-c", LISTENING, f"{LOADERS}:numbers"],
+        [sys.executable, "-c", LISTENING, f"{LOADERS}:limited"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

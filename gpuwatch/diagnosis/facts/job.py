@@ -460,8 +460,8 @@ class JobTrack:
         self.workers_came_at: float | None = None
         """When the first loader workers of its start-up began."""
         self.prepared_at = -math.inf
-        """When its loader workers came, compilers ran or its GPU memory grew as weights do, last: no
-        steps came before."""
+        """When its loader workers came, or compilers ran or its GPU memory grew as weights do last:
+        no steps came before."""
         self.steps_reported = 0
         """Since then, by the rank that made the fewest."""
         self.is_stopped = False

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import (
@@ -580,12 +580,7 @@ def held(thing: Any, seen: set[int] | None = None) -> int:
 
 # Such large examples take minutes to shrink, longer than a test may take: what fails would be told
 # as a test that hangs.
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    phases=[phase for phase in Phase if phase is not Phase.shrink],
-)
+@settings(phases=[phase for phase in Phase if phase is not Phase.shrink])
 @given(st.lists(snapshots(), min_size=1, max_size=4))
 def test_no_snapshot_breaks_it(made: list[Snapshot]) -> None:
     """Whatever the model allows, in whatever order."""

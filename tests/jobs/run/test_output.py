@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.text import clean
@@ -119,7 +119,6 @@ _PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(_PIECES, max_size=60), st.data())
 def test_nothing_unsafe_is_shown_however_it_comes_in(
     pieces: list[str], data: st.DataObject
@@ -133,7 +132,6 @@ def test_nothing_unsafe_is_shown_however_it_comes_in(
     assert screen.first <= screen.total <= screen.first + 21
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(_PIECES, max_size=60), st.data())
 def test_parts_make_no_difference(pieces: list[str], data: st.DataObject) -> None:
     """Terminated escapes and lines mean the same whether they come whole or in parts."""

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.sources.logs.headings import parse_columns
@@ -46,14 +46,12 @@ def drain(lines: list[str], options: LogOptions | None = None) -> None:
                 assert gpu.identity.name.isprintable()
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(st.text(max_size=60), max_size=20))
 def test_any_text_is_read_or_refused(lines: list[str]) -> None:
     """A sentence or snapshots, nothing else."""
     drain(lines)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.lists(CELLS, min_size=1, max_size=6), min_size=1, max_size=20),
     st.sampled_from([",", ", ", "  "]),
@@ -65,7 +63,6 @@ def test_any_rows_are_read_or_refused(rows: list[list[str]], gap: str, columns: 
     drain([gap.join(row) for row in rows], options)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(LOGS), st.data())
 def test_a_damaged_log_is_read_as_far_as_it_goes(log: str, data: st.DataObject) -> None:
     """Cut, spliced and overwritten anywhere."""

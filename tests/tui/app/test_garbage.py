@@ -13,7 +13,7 @@ from tests.support.churn import churning
 from tests.tui.driving import InATerminal, driven
 from tests.tui.scenes import scene
 
-SNAPSHOTS = 20
+SNAPSHOTS = 10
 
 
 def _garbage() -> list[str]:

@@ -3,7 +3,7 @@
 from math import ceil
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -283,7 +283,6 @@ POLLS = st.lists(
 )
 
 
-@settings(max_examples=150)
 @given(
     polls=POLLS,
     widths=st.lists(st.integers(1, 60), min_size=1, max_size=3),
@@ -314,7 +313,6 @@ def test_drawing_bit_by_bit_equals_drawing_from_scratch(
         assert [sum(width_of(text) for text, _ in line) for line in lines] == [width] * rows
 
 
-@settings(max_examples=100)
 @given(
     pauses=st.lists(st.sampled_from([0.2, 0.5, 1.0, 1.0, 2.0, 5.0, 10.0]), min_size=2, max_size=12),
     lag=st.sampled_from([0.0, 0.1, 0.3, 0.7, 1.0]),

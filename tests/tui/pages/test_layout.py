@@ -6,7 +6,7 @@ from functools import cache
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import Host, Problem, Process, Snapshot
@@ -33,7 +33,6 @@ def with_gpus(gpus: int, processes: int, problems: int, cores: int) -> Snapshot:
     )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     width=st.integers(20, 250),
     height=st.integers(4, 80),
@@ -112,7 +111,7 @@ def test_no_row_moves_of_a_job_or_without_a_gpu(size: tuple[int, int]) -> None:
 @every_size
 @pytest.mark.parametrize(
     ("glyphs", "gpus"),
-    [*[(glyphs, 2) for glyphs in GLYPHS], *[(UNICODE, gpus) for gpus in (1, 4, 8, 16)]],
+    [*[(glyphs, 2) for glyphs in GLYPHS], *[(UNICODE, gpus) for gpus in (1, 8, 16)]],
 )
 def test_a_starved_gpu_never_looks_like_a_fed_one(
     size: tuple[int, int], gpus: int, glyphs: Glyphs

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -133,11 +134,11 @@ def with_cost() -> Snapshot:
 @pytest.mark.parametrize(
     ("what", "fields", "widths", "said"),
     [
-        (scene().now, {"stale_seconds": 7.4}, (40, 80, 120, 200), "7s old"),
-        (scene().now, {"paused": True}, (40, 80, 120, 200), "PAUSED"),
-        (scene().now, {"paused": True}, (80, 120), "resume"),
-        (scene().now, {"filter_text": "py"}, (80, 120, 200), "filter: py"),
-        (scene().now, {"filter_text": "no such process"}, (80, 120), "No process matches"),
+        ("starved", {"stale_seconds": 7.4}, (40, 80, 120, 200), "7s old"),
+        ("starved", {"paused": True}, (40, 80, 120, 200), "PAUSED"),
+        ("starved", {"paused": True}, (80, 120), "resume"),
+        ("starved", {"filter_text": "py"}, (80, 120, 200), "filter: py"),
+        ("starved", {"filter_text": "no such process"}, (80, 120), "No process matches"),
         (machine(gpus=()), {"all_processes": False}, (80,), "Press a to see all processes"),
         (machine(), {"this_gpu_only": True}, (80,), "No process uses this GPU."),
         (
@@ -146,19 +147,25 @@ def with_cost() -> Snapshot:
             (80,),
             "Which processes use a GPU cannot be read",
         ),
-        (scene("unified", 1).now, {}, (80, 120), "procs"),
-        (scene("mig", 2).now, {}, (80, 120), "0.1"),
-        (with_cost(), {}, (80,), "own 0.7%"),
-        (with_cost(), {}, (120, 200), "own 0.7% 34.0M nvml 1.2ms/s"),
+        ("unified", {}, (80, 120), "procs"),
+        ("mig", {}, (80, 120), "0.1"),
+        (with_cost, {}, (80,), "own 0.7%"),
+        (with_cost, {}, (120, 200), "own 0.7% 34.0M nvml 1.2ms/s"),
     ],
 )
 def test_what_must_be_known_is_said(
-    what: Snapshot, fields: dict[str, Any], widths: tuple[int, ...], said: str
+    what: Snapshot | str | Callable[[], Snapshot],
+    fields: dict[str, Any],
+    widths: tuple[int, ...],
+    said: str,
 ) -> None:
     """Old data, a picture that stands still, a filter in force, memory that is a sum over
     processes, instances of one card, and what watching costs."""
+    if isinstance(what, str):
+        what = scene(what, 2 if what == "mig" else 1).now
+    now = what if isinstance(what, Snapshot) else what()
     for width in widths:
-        assert said in "\n".join(drawn(view_of(what, **fields), width, 24))
+        assert said in "\n".join(drawn(view_of(now, **fields), width, 24))
 
 
 def test_the_header_counts_what_its_key_lists() -> None:

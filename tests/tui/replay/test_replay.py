@@ -154,11 +154,12 @@ async def test_findings_have_an_end(night: Path) -> None:
 
 
 async def test_finding_is_gone_to_where_the_file_does_not_tell_it(stream: Path) -> None:
-    """The file is looked through on a thread."""
+    """Once the file was looked through on a thread."""
     async with played(tape_of(stream)) as drive:
         await drive.known()
         await drive.press("n")
-        await drive.until(lambda: drive.now > 20.0)
+        await drive.arrived()
+        assert drive.now > 20.0
         assert "loader is CPU-bound" in drive.lines[-1]
 
 

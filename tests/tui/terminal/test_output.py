@@ -3,7 +3,7 @@
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.color import ColorSystem
 
@@ -103,7 +103,6 @@ def test_of_a_line_that_did_not_change_nothing_is_written(line: Line) -> None:
         assert found(line, split)[1] == []
 
 
-@settings(max_examples=150)
 @given(
     st.lists(changes(), min_size=1, max_size=3),
     st.sampled_from([ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD, None]),
@@ -181,9 +180,7 @@ def check(drive: Driven, theme_colours: ColorSystem = ColorSystem.TRUECOLOR) -> 
         assert app.terminal.cells(y) == expected_cells(line, app.view.palette, theme_colours), y
 
 
-@pytest.mark.parametrize(
-    ("scenario", "size"), [("starved", (120, 40)), ("lost", (40, 12))], ids=str
-)
+@pytest.mark.parametrize(("scenario", "size"), [("starved", (80, 24)), ("lost", (40, 12))], ids=str)
 async def test_the_terminal_shows_what_was_drawn(scenario: str, size: tuple[int, int]) -> None:
     """After snapshots, keys, other screens and dialogs the terminal shows exactly the lines and
     colours of the last drawing: nothing is left behind and nothing is missed."""
