@@ -375,9 +375,12 @@ _UNIT_WORD = re.compile(r" [a-z]{4,}.*$")
 
 
 def _threshold(one: Evidence) -> str:
-    text = "" if one.threshold is None else units.quantity(one.threshold, _short(one.unit))
+    """Return ``> 75%``: where a reading lies that speaks for the finding."""
+    if one.threshold is None or not isinstance(one.value, (int, float)):
+        return ""
+    side = "<" if (one.value < one.threshold) == one.supports else ">"
     # A unit that is a word stands beside the value.
-    return _UNIT_WORD.sub("", text)
+    return f"{side} " + _UNIT_WORD.sub("", units.quantity(one.threshold, _short(one.unit)))
 
 
 def _short(unit: str | None) -> str | None:
@@ -386,11 +389,12 @@ def _short(unit: str | None) -> str | None:
 
 
 def _ruled_out(view: View, finding: Finding, width: int) -> Iterator[Line]:
-    if not finding.ruled_out:
-        return
-    yield from _heading(view, "ruled out", width)
-    for one in finding.ruled_out:
-        yield from _paragraph(f"{cause(one.rule)}: {one.why}", width)
+    for heading, symptom in (("also seen, explained by this", True), ("ruled out", False)):
+        known = [one for one in finding.ruled_out if one.symptom == symptom]
+        if known:
+            yield from _heading(view, heading, width)
+        for one in known:
+            yield from _paragraph(f"{cause(one.rule)}: {one.why}", width)
 
 
 def _documentation(text: str, width: int) -> Iterator[Line]:

@@ -26,7 +26,7 @@ from gpuwatch.tui.charts.strips import Glyphs
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
 from gpuwatch.tui.panels.table import brief_command
 from gpuwatch.tui.runs import ended_at, is_about
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, left, width_of
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, left, width_of, wrapped
 from gpuwatch.tui.view import BeforeOrAfter, View
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ def keys_in(zones: Iterable[Zone]) -> list[FindingKey]:
 
 def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line]:
     """Return the verdict where nothing was found; it is longer where the cause is not known."""
-    text = clean(diagnosis.verdict)
+    text = _dated(view) + clean(diagnosis.verdict)
     if diagnosis.findings:
         early = view.job.seen_seconds < _EARLY_SECONDS or not diagnosis.decided
         text = "not enough data on this job yet" if early else "nothing found in this job"
@@ -361,11 +361,16 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
     return _signed(view, view.glyphs.dot, text, style, width, width - 1, most)
 
 
+def _dated(view: View) -> str:
+    """Return ``now: `` while the numbers beside the charts are those of a moment in the past."""
+    return "" if view.timeline.moment is None else "now: "
+
+
 def _findings(
     view: View, findings: Sequence[Finding], width: int, most: int, key: str
 ) -> list[Line]:
     if len(findings) == 1 and most > 1:
-        return at_length(view, findings[0], width, key)
+        return at_length(view, findings[0], width, key, most=most)
     shown = findings[:most]
     more = len(findings) - len(shown)
     note = f"+{more} more (d)" if width >= 60 else f"+{more}"
@@ -380,17 +385,19 @@ def _begin(view: View, finding: Finding, width: int, room: int, prefix: str = ""
     sentence; place and cause where that has no room: cut, a sentence may say everything but the
     cause."""
     here = bool(prefix) or (view.in_findings and finding.key == view.finding)
-    row, text = Row(width, prefix=prefix), clean(finding.summary)
+    row, text = Row(width, prefix=prefix), _dated(view) + clean(finding.summary)
     row.add(view.glyphs.marker if here else " ", "marker")
     row.add(f"{severity_sign(finding.severity, view.glyphs)} ", style_of(finding))
     if row.used + width_of(text) >= room:
-        text = f"{place(finding, view.gpus)}: {cause(finding.rule)}"
+        text = f"{_dated(view)}{place(finding, view.gpus)}: {cause(finding.rule)}"
     return row.add(fit(text, room - row.used - 1, view.glyphs.ellipsis), style_of(finding))
 
 
-def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str = "") -> list[Line]:
-    """Return its sentence, and below it what is lost, what to do, whose job it is, and
-    ``tail``."""
+def at_length(
+    view: View, finding: Finding, width: int, tail: str, prefix: str = "", *, most: int = 2
+) -> list[Line]:
+    """Return its sentence, and below it what is lost, what to do, whose job it is, and ``tail``:
+    two lines, and where ``most`` allows a third for advice that is too long for one."""
     first = _begin(view, finding, width, width, prefix)
     second, loss = Row(width, prefix=prefix).add("   "), lost(finding).strip()
     if loss:
@@ -400,7 +407,10 @@ def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str =
     gain = gain_in(finding, free - max(_LEAST_ADVICE, width_of(first_change)) - len(_GAP))
     free -= width_of(gain) + len(_GAP) if gain else 0
     text = changes(finding, free - 4) or "no action needed: this is for information"
-    second.add(fit(text, free, view.glyphs.ellipsis), "value" if finding.advice else "label")
+    look, indent, rest = "value" if finding.advice else "label", second.used, list[str]()
+    if most > 2 and width_of(text) > free:
+        text, *rest = wrapped(text, free)
+    second.add(fit(text, free, view.glyphs.ellipsis), look)
     if gain:
         second.add(_GAP).add(gain, "label")
     free = second.room - len(tail) - len(_GAP) - 2
@@ -409,7 +419,11 @@ def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str =
         who = fit(whose(finding, jobs), free, view.glyphs.ellipsis)
         second.add(_GAP).add(who, "label")
     second.pad_to(width - len(tail) - 1).add(tail, "label")
-    return [first.line(), second.line()]
+    if not rest:
+        return [first.line(), second.line()]
+    third = Row(width, prefix=prefix).add(" " * indent)
+    third.add(fit(" ".join(rest), third.room - 1, view.glyphs.ellipsis), look)
+    return [first.line(), second.line(), third.line()]
 
 
 def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
