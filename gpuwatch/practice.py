@@ -87,7 +87,7 @@ class Cause:
 
     @property
     def cure(self) -> str:
-        """What ``--fixed`` changes: ``workers 1 -> 4``."""
+        """Return the settings that ``--fixed`` changes: ``workers 1 -> 4``."""
         sick = asdict(self.settings(fixed=False))
         return ", ".join([f"{name} {sick[name]} -> {value}" for name, value in self.fixed.items()])
 

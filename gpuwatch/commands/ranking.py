@@ -47,7 +47,7 @@ class _Since(click.ParamType):  # type: ignore[type-arg]
 
 
 class Ranks(NamedTuple):
-    """What to rank by, and from when on."""
+    """Options of a ranking: what its rows are, and since which Unix time losses count."""
 
     by: str | None = None
     since: float | None = None

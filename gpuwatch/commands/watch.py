@@ -409,7 +409,7 @@ class Command(Delivery):
         self._kill()
 
     def _kill(self) -> None:
-        """With all that it started."""
+        """Kill a command with all processes that it started."""
         if self._process is not None and self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -62,7 +62,7 @@ def arrange(
 
 
 class _Reasons(NamedTuple):
-    """What explains what, among the rules that fire in a window."""
+    """Explanations among the rules that fire in a window: which cause accounts for which."""
 
     states: Mapping[str, RuleState]
     led_before: frozenset[str]

@@ -273,10 +273,10 @@ class Pause:
     main_thread_percent: float | None = None
     busiest_worker_percent: float | None = None
     other_workers_percent: float | None = None
-    """As of ``JobFacts``, in the pause."""
+    """Field of ``JobFacts`` of the same name, in the pause."""
     restart_seconds: float = 0.0
-    """For so long of it a GPU idled since loader workers had begun that took the place of others,
-    up to its first work on what they made;"""
+    """Time of the pause in which a GPU idled from the start of loader workers that took the place
+    of others to its first work on what they made."""
     epoch_seconds: float = 0.0
     """the others had begun so long before."""
     phase: str | None = None

@@ -80,7 +80,7 @@ def _shown(value: Value, unit: str | None) -> str:
 
 
 class Terminal(NamedTuple):
-    """Where the output goes to."""
+    """Terminal or file that the output goes to."""
 
     is_terminal: bool
     width: int

@@ -130,7 +130,8 @@ def versions(facts: Facts) -> Iterator[Check]:
 
 
 def _library_version(facts: Facts) -> str | None:
-    """By the name of its file, or as it says itself: the version of CUDA, a dot, its own."""
+    """Return NVML's version: of the name of its file, or as it says itself (CUDA's, a dot, its
+    own)."""
     maps = procfs.read_if_possible(facts.root / "proc/self/maps", procfs.LARGEST_BUFFER)
     found = _LIBRARY_FILE.search(maps)
     if found is not None:

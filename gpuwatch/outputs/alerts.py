@@ -78,7 +78,7 @@ class Event(Part, frozen=True, kw_only=True):
     simulated: bool
     at_unix_seconds: float
     finding: AlertFinding
-    """As it was last; of several jobs if one cause was found in them all."""
+    """Finding as it was last; it is about several jobs if one cause was found in them all."""
 
 
 class Alerts:

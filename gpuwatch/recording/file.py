@@ -610,7 +610,7 @@ class Overview:
     def __init__(self) -> None:
         self._closed: list[Bucket] = []
         self._open: dict[float, dict[tuple[GpuKey | None, str], Stat]] = {}
-        """By the time at which they begin: readings of each GPU, and (``None``) of the host."""
+        """Statistics of open half minutes by their begin: of each GPU, and (``None``) the host."""
 
     def add_part(self, part: Part) -> None:
         for gpu in part.gpus:

@@ -211,7 +211,7 @@ class Span(Struct, frozen=True, array_like=True):
 
 
 class Step(NamedTuple):
-    """From one look to the next, on the time axis."""
+    """Stretch of the time axis from one look to the next."""
 
     since: float
     until: float

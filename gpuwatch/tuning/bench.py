@@ -26,7 +26,7 @@ from gpuwatch.tuning.target import UNDER_MAIN
 
 LOAD_SECONDS = 300.0
 STACK_SECONDS = 1.0
-"""At most, until a process that is stuck has written where it is."""
+"""Longest wait for a stuck process to write where it is."""
 OUTPUT_KEPT = 64 * 1024
 _TICK_SECONDS = 0.25
 # This very gpuwatch and no other that is installed; of what lies beside it, nothing comes before

@@ -1,4 +1,4 @@
-"""From an exception, a dead process or a hang to a sentence with the user's own line.
+"""Sentences on why a measurement failed: an exception, a dead process, a hang. They name the line.
 
 Measuring processes and their workers have a crash, and a signal, write where they are (faulthandler
 of the standard library), for ``line_in`` to read.
@@ -51,12 +51,12 @@ _HINTS = {
         "Workers that are spawned are sent the dataset pickled."
     ),
 }
-"""By what PyTorch or the kernel says: what it means, or what to do."""
+"""Meaning or cure of an error, by words of PyTorch or the kernel."""
 
 
 class MeasureError(SentenceError):
-    """Something cannot be measured; ``code`` is as in ``Failure``, ``output`` the last lines that
-    the user's code printed."""
+    """Error for what cannot be measured; ``code`` is as in ``Failure``, ``output`` the last lines
+    that the user's code printed."""
 
     def __init__(self, sentence: str, code: str = "target", output: tuple[str, ...] = ()) -> None:
         super().__init__(sentence)

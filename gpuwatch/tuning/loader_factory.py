@@ -1,4 +1,4 @@
-"""From a target to a DataLoader with any setting; runs in measuring processes, where torch is.
+"""Factory of DataLoaders with any setting, from a target; for measuring processes, with PyTorch.
 
 A loader is copied and only its knobs are changed, so its dataset, sampler, collate function and
 whatever else it has stay the very same objects, also in subclasses of DataLoader.

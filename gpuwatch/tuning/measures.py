@@ -1,4 +1,4 @@
-"""What a loader's setting gives, and what a train step takes; in a process that has torch.
+"""Measurements of a loader's setting and of a train step, in a process that has PyTorch.
 
 A visit to a setting takes the batches that were made ahead as a warm-up, so that what it then takes
 is what the workers make, and ends after whole rounds: workers deliver in turn, so batches come in
@@ -30,7 +30,7 @@ from gpuwatch.tuning.records import MemoryPoint, Order, Visit
 from gpuwatch.tuning.target import make_step
 
 STEPS_LEAST = 3
-"""Before a window: the first step allocates, the second has the optimizer's state."""
+"""Steps before a window: the first allocates, the second has the optimizer's state."""
 MEMORY_STEPS = 3
 NO_MEMORY = ("out of memory", "ALLOC_FAILED", "allocate memory", "not enough memory", "bad_alloc")
 _ALIVE_EVERY_SECONDS = 0.25

@@ -1,4 +1,4 @@
-"""Which settings are measured, in which order, and which is recommended. Pure.
+"""Search for the best loader setting: what is measured next, and what is recommended. Pure.
 
 The number of workers comes first, then one knob at a time on top of the best so far. The settings
 of a comparison are visited in rounds, so that what the machine does meanwhile meets all of them; a

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen: bool = False, **options: Any) -> Any:
-        """As that of the standard library. What is frozen is held to that by the type checker
-        alone: at run time it would make an object four times as dear to make."""
+        """Make a dataclass like the standard library's. What is frozen is held to that by the type
+        checker alone: at run time it would make an object four times as dear to make."""
         return dataclasses.dataclass(unsafe_hash=frozen, **options)
 
 

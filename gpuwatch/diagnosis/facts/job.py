@@ -52,13 +52,13 @@ RESTS_SWITCHES_PER_SECOND = 5.0
 """A few with each of those wakes, and switches are counted over two seconds."""
 
 RESTARTS_KEPT = 128
-"""In 15 minutes, one each seven seconds."""
+"""Most restarts that are kept: one each seven seconds of 15 minutes."""
 START_ERROR_SECONDS = 1.0
 """Start times of processes are up to so much early: the kernel tells when it began in seconds."""
 QUEUED_SECONDS = 5.0
 """A GPU that has not waited so long after they were seen has no need to."""
 LOST_SECONDS = 120.0
-"""For longer it waits for something else."""
+"""Longest idle time that is charged to a restart: beyond it the GPU waits for something else."""
 WORKS_PERCENT = 3.0
 """A GPU that does less shows nothing: a copy, a display, a monitor."""
 
@@ -242,14 +242,14 @@ class Restarts:
 
     def __init__(self) -> None:
         self.found: deque[Restart] = deque(maxlen=RESTARTS_KEPT)
-        """Those that are over, and were no moment."""
+        """Restarts that are over and idled the GPU for longer than a moment."""
         self.open: Restart | None = None
-        """The one that goes on."""
+        """Restart that goes on."""
         self.since: float | None = None
-        """When the workers began of which the GPU has had no work yet."""
+        """Start of the workers that have fed the GPU nothing yet."""
         self._epoch_seconds = 0.0
         self._named_at = 0.0
-        """When the newest of them was first seen."""
+        """Moment when the newest restart was first seen."""
         self._generation: frozenset[ProcessKey] = frozenset()
         """Workers that began together, when the first of them did, and when they were seen last."""
         self._began = self._there_at = -math.inf
@@ -458,10 +458,10 @@ class JobTrack:
         self._compiled_apart = 0.0
         """Longest time between two looks of its start-up that found one."""
         self.workers_came_at: float | None = None
-        """When the first loader workers of its start-up began."""
+        """Start of the first loader workers that it had while it started up."""
         self.prepared_at = -math.inf
-        """When its loader workers came, or compilers ran or its GPU memory grew as weights do last:
-        no steps came before."""
+        """End of its preparation as far as is known: loader workers had come, compilers ran or GPU
+        memory grew as weights do; no step came before."""
         self.steps_reported = 0
         """Since then, by the rank that made the fewest."""
         self.is_stopped = False

@@ -1,4 +1,4 @@
-"""From snapshots to windows, which the rules look at.
+"""Observer: makes of snapshots the windows that rules look at.
 
 ``Observer.push`` is called with every snapshot and only adds rows to tables; ``Observer.windows``
 asks them, every few seconds. Everything it keeps is bounded by the number of GPUs, jobs and

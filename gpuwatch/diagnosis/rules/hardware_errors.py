@@ -80,7 +80,7 @@ def _after_drain(cards: "list[_Card]") -> list[Advice]:
 
 
 class _Card:
-    """What is known of the memory of one GPU."""
+    """Memory errors of one GPU, as far as they were read."""
 
     def __init__(self, window: Window, gpu: GpuFacts) -> None:
         self.gpu = gpu

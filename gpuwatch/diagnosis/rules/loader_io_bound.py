@@ -128,7 +128,7 @@ def check(window: Window) -> Verdict:
 
 
 def _in_main_process(window: Window, found: Underfed) -> Verdict:
-    """Without workers the training process itself waits for the disk."""
+    """Judge a job without loader workers: its training process itself waits for the disk."""
     waits = words.mean([rank.disk_wait_percent for rank in found.ranks])
     network = 100.0 * (words.mean([rank.awaits_network_share for rank in found.ranks]) or 0.0)
     if network >= max(DISK_WAIT_PERCENT, waits or 0.0) and loaders.is_asked_for_data(found.job):

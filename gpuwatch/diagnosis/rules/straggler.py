@@ -154,7 +154,8 @@ def _measured(gpus: list[GpuFacts]) -> tuple[_Measure, list[float]] | None:
 
 
 def _by_work(window: Window, gpus: list[GpuFacts]) -> Firing:
-    """By the best measure that all have. With power alone the loss is a lower bound."""
+    """Find the slow rank by the best measure that all GPUs have. With power alone the loss is a
+    lower bound."""
     measure, values = required(_measured(gpus), "SM activity", "power")
     most, second = sorted(values, reverse=True)[:2]
     clear_if(most <= 0.0 or second > measure.less * most, "its GPUs do the same work")

@@ -61,7 +61,7 @@ RULE = Rule(
 LOST_SHARE = 0.05
 """Share of the time: what TensorFlow's profiler calls moderately input-bound."""
 STEP_SECONDS = 0.5
-"""Where no rhythm shows how long a step takes: that of most jobs is not far from it."""
+"""Length of a step where no rhythm shows it: that of most jobs is not far from it."""
 MANY_SWINGS = 3.0
 """Idle runs for each restart, from which on they show the steps, and not the restarts."""
 

@@ -1,4 +1,4 @@
-"""From the PID a person gives to the process to watch, or one sentence that says why not."""
+"""Attaching to a PID: finds the process to watch, or one sentence that says why there is none."""
 
 import os
 import re

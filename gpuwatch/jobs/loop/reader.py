@@ -56,7 +56,7 @@ class LoopReader:
         self._looked_at: float | None = None
         self._owners: dict[ProcessKey, int | None] = {}
         self._asked: dict[ProcessKey, tuple[float, int]] = {}
-        """When a process's descriptors are looked at next, and how often they were."""
+        """Time of the next look at a process's descriptors, and the number of looks so far."""
 
     @property
     def reporting(self) -> Collection[ProcessKey]:

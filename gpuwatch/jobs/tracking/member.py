@@ -46,7 +46,8 @@ SWITCHES_SECONDS_APART = 6.0
 """Where its readings are not taken with every look: that file is the dearest of them."""
 METER_SECONDS_APART = 3.0
 METER_SECONDS_AT_REST = 10.0
-"""Where it did not run, or used next to nothing: it is read again at once when it runs."""
+"""Time between reads of a process that did not run, or used next to nothing; once it runs it is
+read at once."""
 ASLEEP_PERCENT = 0.5
 METER_SECONDS_IN_TURNS = 2.0
 """For those of a large job that somebody is attached to, its ranks apart."""
@@ -593,7 +594,7 @@ class Member(Evidence):
 
     @property
     def memory_read_at(self) -> float:
-        """When its proportional memory was read last; long ago if never."""
+        """Return when its proportional memory was read last; long ago if never."""
         return self._proportional_at
 
     def _rests_by_its_row(self) -> bool:

@@ -268,7 +268,8 @@ def _answers(gpu: Gpu) -> bool:
 
 
 def _process_counts(snapshot: Snapshot) -> dict[str, int]:
-    """By GPU, where they can be counted: a list that cannot be read is no empty one."""
+    """Count processes by GPU, where they can be counted: a list that cannot be read is no empty
+    one."""
     troubles = [one for one in snapshot.problems if one.source == "nvml"]
     doubted = {one.target for one in troubles if one.reading in (None, "processes")}
     counts = Counter(process.gpu_uuid or "" for process in snapshot.processes)

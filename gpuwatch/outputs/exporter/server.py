@@ -136,7 +136,8 @@ class Server(ThreadingMixIn, TCPServer):
             print(bug, file=sys.stderr)
 
     def expects(self, host: str) -> bool:
-        """By number, or by a name that is ours: no other can have been made to point here."""
+        """Check whether a request names this machine by number, or by a name that is ours: no
+        other can have been made to point here."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
             known = name in self.hosts or "*" in self.hosts

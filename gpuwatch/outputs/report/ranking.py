@@ -110,7 +110,7 @@ class Ranking(Part, frozen=True, kw_only=True):
     machines: tuple[str, ...] = ()
     total: Ranked
     rows: tuple[Ranked, ...] = ()
-    """Those that lost most first."""
+    """Owners or causes, in order of the GPU time that was lost."""
     notes: tuple[str, ...] = ()
 
 
@@ -144,7 +144,7 @@ class _Part(Struct, kw_only=True):
 
 
 class _Minute(Struct, kw_only=True):
-    """As much of an ``Entry`` as a ranking needs."""
+    """Part of an ``Entry`` that a ranking reads."""
 
     run: Text
     begin_unix_seconds: UnixSeconds | None = None
@@ -242,7 +242,7 @@ class _Times:
 
 @dataclass(slots=True)
 class _Cure:
-    """What the cures of one cause would have given back to one owner."""
+    """GPU time that the cures of one cause would have given back to one owner."""
 
     lost: float = 0.0
     """GPU seconds lost while the gain was known."""

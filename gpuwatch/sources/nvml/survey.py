@@ -1,5 +1,4 @@
-"""What the driver says of every reading of every GPU, and how long it takes, for ``gpuwatch
-doctor``.
+"""Survey for ``gpuwatch doctor``: the driver's answer to every reading of every GPU, and its time.
 
 Its looks are those of the dashboard, so what they say of the driver and the GPUs is what the
 dashboard says.

@@ -60,7 +60,7 @@ class DiagnosisController(Controller):
 
     @property
     def ledger(self) -> Ledger | None:
-        """From when to when findings held; ``None`` while nothing is diagnosed."""
+        """Return the times for which findings held; ``None`` while nothing is diagnosed."""
         return None if self.engine is None else self.engine.ledger
 
     def leave_out(self) -> None:

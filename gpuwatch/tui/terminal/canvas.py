@@ -204,7 +204,7 @@ class Encoder:
         self.color_system = color_system
         self._codes: dict[str, Codes] = {}
         self._moved: dict[int, tuple[int, int]] = {}
-        """From where to where each line moved the last time."""
+        """First cell and end of the last move of each line."""
 
     def encode(self, lines: Iterable[Change], width: int) -> str:
         """Return the text that brings the terminal, ``width`` cells wide, up to date; empty if it

@@ -130,7 +130,7 @@ def lost_evidence(lost: float, least: float | None = None) -> Evidence:
 
 
 def reported_evidence(pauses: Sequence[Pause], phase: str) -> Evidence | None:
-    """In how many of these pauses the job itself said what it did."""
+    """Return in how many of these pauses the job itself reported the phase; ``None``: in none."""
     reported = sum([pause.phase == phase for pause in pauses])
     does = "saved a checkpoint" if phase == "checkpoint" else "validated"
     if not reported:
