@@ -215,9 +215,11 @@ def gpus_named(gpus: Iterable[GpuIdentity]) -> str:
 
 
 def gpu_time(seconds: float | None) -> str:
-    """Return ``42 GPU-seconds``, ``13 GPU-minutes``, ``4.7 GPU-hours``."""
+    """Return ``1 GPU-second``, ``42 GPU-seconds``, ``13 GPU-minutes``, ``4.7 GPU-hours``."""
     if seconds is None:
         return UNKNOWN
+    if round(seconds) == 1:
+        return "1 GPU-second"
     if seconds < 7200:
         return f"{seconds:.0f} GPU-seconds" if seconds < 600 else f"{seconds / 60:.0f} GPU-minutes"
     return f"{seconds / 3600:.1f} GPU-hours"

@@ -221,7 +221,9 @@ def test_findings_of_another_machine_are_raised_here(tmp_path: Path, said: str) 
         (tmp_path / name).write_text(SAYS[said](part) + "\n")
     there, ssh = tmp_path / "there", tmp_path / "ssh"
     once = f"mkdir {tmp_path}/once 2>/dev/null && print=first || print=then"
-    there.write_text(f"#!/bin/sh\n{once}; cat {tmp_path}/$print; exec sleep 600\n")
+    there.write_text(
+        f"#!/bin/sh\n{once}; cat {tmp_path}/$print; exec tail -f /dev/null --pid {os.getpid()}\n"
+    )
     with ssh_server(tmp_path) as server:
         ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {" ".join(server.options)} "$@"\n')
         for one in (there, ssh):

@@ -123,7 +123,7 @@ def without_driver() -> Snapshot:
     """A machine without a GPU, which says so, and a job on its CPU."""
     says = (
         "No NVIDIA driver was found (libnvidia-ml.so.1 is not there or cannot be loaded), so there "
-        "is no GPU to show; `gpuwatch --demo` has simulated ones. If there is an NVIDIA card, "
+        "is no GPU to show; gpuwatch --demo has simulated ones. If there is an NVIDIA card, "
         "install a driver."
     )
     rank = JobRank(pid=4242, started_at_unix_seconds=1000.0, loader_workers=1, pinned_memory=False)

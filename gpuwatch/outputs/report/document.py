@@ -500,13 +500,15 @@ def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:
     else:
         longest = max(lead.stretches, key=lambda stretch: stretch.seconds)
         seconds, text = longest.seconds, lead.cause.summary.rstrip(".")
-        text = f"a{text[1:]}" if text.startswith("All ") else text
         when = Times(report).stretch(longest).partition(" (")[0]
         lost = f" Lost: {lead.cost_words()}." if lead.cost_words() else ""
         lost += f" Gain: {lead.cause.promise}." if lead.cause.promise else ""
     read = report.time.covered_seconds or report.time.seconds
     whole = seconds >= MOST_OF * read or not seconds
-    return f"{'All the time' if whole else when}: {text}.{lost}"
+    if whole:
+        return f"{text}.{lost}"
+    text = f"a{text[1:]}" if text.startswith("All ") else text
+    return f"{when}: {text}.{lost}"
 
 
 def _rests(report: Report) -> Iterable[str]:

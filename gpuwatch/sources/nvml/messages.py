@@ -57,7 +57,7 @@ _IN_WSL = " Under WSL the driver is the one of Windows: update it there and run 
 _START_SENTENCES = {
     tables.LIBRARY_NOT_FOUND: (
         "No NVIDIA driver was found (libnvidia-ml.so.1 is not there or cannot be loaded), so there "
-        "is no GPU to show; `gpuwatch --demo` has simulated ones. If there is an NVIDIA card, "
+        "is no GPU to show; gpuwatch --demo has simulated ones. If there is an NVIDIA card, "
         "install a driver."
     ),
     tables.DRIVER_NOT_LOADED: (
