@@ -7,6 +7,7 @@ nvtop write them: ``G`` is 2**30 bytes.
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 from collections.abc import Callable, Iterable, Sequence
@@ -216,7 +217,7 @@ def gpus_named(gpus: Iterable[GpuIdentity]) -> str:
 
 def gpu_time(seconds: float | None) -> str:
     """Return ``1 GPU-second``, ``42 GPU-seconds``, ``13 GPU-minutes``, ``4.7 GPU-hours``."""
-    if seconds is None:
+    if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     if round(seconds) == 1:
         return "1 GPU-second"
