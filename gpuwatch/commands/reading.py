@@ -250,7 +250,7 @@ def _summed_report(path: str, cut: Cut) -> Report | None:
     from gpuwatch.recording.file import frames_of, ledger_between
     from gpuwatch.sources.logs.text import LogStats
 
-    frames = frames_of(path)
+    frames = frames_of(path, whole=cut.begin is None and cut.end is None)
     begins = [frame.begin_unix_seconds for frame in frames]
     ends = [frame.summed.part.time.end for frame in frames if frame.summed and frame.summed.part]
     # Where a clock was set back, the lines know more of what came when.
