@@ -21,7 +21,7 @@ from gpuwatch.commands.options import (
     option_user,
 )
 from gpuwatch.commands.printing import EXIT_INTERRUPTED, STANDARD_STREAM, StatusLine
-from gpuwatch.commands.watching import GPUS_MAX, of_users, terminated_as_interrupted
+from gpuwatch.commands.watching import GPUS_MAX, terminated_as_interrupted
 from gpuwatch.core.text import SentenceError, clean
 
 if TYPE_CHECKING:
@@ -96,10 +96,10 @@ class Cut(NamedTuple):
     ) -> Iterator[Snapshot]:
         """Return the snapshots of it; ``first``: when the recording began, where ``log`` does not
         begin with it. Raises ``click.UsageError`` for a part that cannot be."""
-        from gpuwatch.sources.gpu_filter import only_gpus
+        from gpuwatch.sources.gpu_filter import only_gpus, only_users
 
         found = self._between(log.snapshots, last, first)
-        found = (of_users(only_gpus(one, self.only), self.users) for one in found)
+        found = (only_users(only_gpus(one, self.only), self.users) for one in found)
         return found if self.pid is None else _of_job(found, self.pid)
 
     def _between(

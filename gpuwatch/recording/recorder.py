@@ -48,8 +48,11 @@ if TYPE_CHECKING:
 __all__ = ["BackgroundRecorder", "Recorder", "RecordingError", "RecordingState"]
 
 FRAME_SECONDS = 60.0
-TOTAL_SECONDS = 1800.0
+TOTAL_SECONDS = 3600.0
 """Time between two totals, at least: that of less is added up in a moment."""
+_TOTAL_SHARE = 1 / 32
+"""Part of the time so far that passes until the next, at least: in a file of a week, two hundredths
+are totals."""
 _QUEUE_MOST = 120
 """Snapshots that wait for a disk that hangs."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -343,8 +346,7 @@ class Recorder:
 
 
 class _RunningTotal:
-    """Sum of the entries of one file so far, which is written at longer and longer intervals: to
-    add up what came since the last takes a sixteenth of the time that all of it would."""
+    """Sum of the entries of one file so far, which is written at longer and longer intervals."""
 
     def __init__(self, begin_unix_seconds: float) -> None:
         self._begin = self._written_until = begin_unix_seconds
@@ -366,7 +368,7 @@ class _RunningTotal:
         end, is_last = entry.part.time.end, entry.begin_unix_seconds is None
         passed = end - self._begin
         since = passed if is_last else end - self._written_until
-        if since < max(TOTAL_SECONDS, 0.0 if is_last else passed / 16.0):
+        if since < max(TOTAL_SECONDS, 0.0 if is_last else _TOTAL_SHARE * passed):
             return b""
         self._written_until = end
         return packed_total(

@@ -275,8 +275,9 @@ def test_a_check_that_takes_long_is_not_cut_off(
         os.mkfifo(tmp_path / name)
     (tmp_path / "mlflow.py").write_text(
         "from pathlib import Path\n"
+        f"folder = Path({str(tmp_path)!r})\n"
         "def MlflowClient():\n"
-        f"    Path({str(tmp_path)!r}, 'done').write_text(Path({str(tmp_path)!r}, 'go').read_text())\n"
+        "    (folder / 'done').write_text((folder / 'go').read_text())\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
