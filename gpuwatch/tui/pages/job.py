@@ -25,6 +25,7 @@ from gpuwatch.core.model import (
     TrainingLoop,
 )
 from gpuwatch.core.registry import LOOP, MEMBER, PROCESS, Field
+from gpuwatch.diagnosis.rule import THROTTLED
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Columns, TimeWindow
@@ -57,7 +58,7 @@ from gpuwatch.tui.pages.screen import (
 )
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
-from gpuwatch.tui.panels.gpus import GpuPainter, throttle_text
+from gpuwatch.tui.panels.gpus import GpuPainter, is_held_back
 from gpuwatch.tui.panels.job_charts import Together, has_reported, kinds
 from gpuwatch.tui.panels.processes import spark_span, spark_window
 from gpuwatch.tui.panels.table import (
@@ -245,7 +246,7 @@ def _gpu_rows(page: Page) -> int:
 
 def _draw_gpus(page: Page, rows: int) -> Drawn:
     if rows != len(page.gpus):
-        return [_gpu_summary(page.view, page.gpus, page.width)], []
+        return [_gpu_summary(page.gpus, page.width)], []
     lead, _ = job_charts.span(page.width)
     painter = GpuPainter(page.view, page.gpus, page.width, marked=False, lead=lead)
     if not page.decided["each_gpu"] and rows > 1:
@@ -257,7 +258,7 @@ def _draw_gpus(page: Page, rows: int) -> Drawn:
 GPUS = Panel("gpus", _gpu_rows, _draw_gpus)
 
 
-def _gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
+def _gpu_summary(gpus: Sequence[Gpu], width: int) -> Line:
     """Draw many GPUs in one line: what they have together, and the extremes."""
     readings = [gpu.reading for gpu in gpus]
     used = _sum_if_all_known([one.memory_used_bytes for one in readings])
@@ -273,10 +274,13 @@ def _gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
         if text and row.room >= len(label) + len(text) + 3:
             row.add(f"  {label} ", "label").add(text, "value")
     lost = sum(gpu.lost for gpu in gpus)
-    held = sum(throttle_text(one) is not None for one in readings)
-    for count, what, style in ((lost, "not answering", "error"), (held, "throttled", "warn")):
+    held = sum(map(is_held_back, readings))
+    for count, what, style in (
+        (lost, "not answering", "error"),
+        (held, THROTTLED.word, THROTTLED.hue),
+    ):
         if count:
-            row.fits(f"  {view.glyphs.warning}{count} {what}", style)
+            row.fits(f"  {count} {what}", style)
     return row.line()
 
 

@@ -9,7 +9,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuReading
 from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.pages import detail, findings, job, overview
-from gpuwatch.tui.panels.gpus import brief_name, facts, metrics
+from gpuwatch.tui.panels.gpus import brief_name, facts, metrics, notes
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.runs import Runs, mark_now
 from gpuwatch.tui.terminal.frame import Line, plain
@@ -139,7 +139,7 @@ def numbers(lines: Iterable[str]) -> set[str]:
 def of_gpu(one: Gpu) -> set[str]:
     """Every number that may be said of it; of a long name parts may be left out."""
     metric_texts = [text for metric in metrics(one) for text in (metric.text, metric.brief)]
-    said = [*metric_texts, *(text for text, _ in facts(one)), one.identity.name]
+    said = [*metric_texts, *(text for text, _ in notes(one)), *facts(one), one.identity.name]
     names = [brief_name(one.identity, width) for width in (9, 16)]
     return numbers([*said, *names, units.gpu_label(one)])
 
