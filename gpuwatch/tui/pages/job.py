@@ -123,7 +123,7 @@ def _end_text(view: View, job: Job, brief: bool = False) -> Run | None:
         text += f" after {units.age(at - job.started_at_unix_seconds)}"
     code = view.job.exit_code if job.exit_code is None else job.exit_code
     if code is None:
-        return text, "warn"
+        return text, "value"
     if code < 0:
         text += f", signal {-code}"
     else:
@@ -637,7 +637,7 @@ def _output_title(view: View, width: int, first: int, total: int, rows: int) -> 
     row.add(view.glyphs.marker if state.pane_focused else " ", "marker").add("OUTPUT", "label")
     below = max(0, total - first - rows)
     if state.pane_first is not None and below:
-        note, style = f"{view.glyphs.down}{below} more, end follows", "warn"
+        note, style = f"{view.glyphs.down}{below} more, end follows", "text"
     else:
         note, style = units.plural(total, "line"), "label"
     if state.output_name is not None:
@@ -772,7 +772,7 @@ def _report(view: View, whole: Sequence[Line], width: int, height: int) -> list[
     below = len(whole) - state.report_offset - rows
     row = Row(width, prefix="b:").add(" REPORT", "label")
     note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: full screen"
-    row.note(note, "warn" if below > 0 else "label")
+    row.note(note, "text" if below > 0 else "label")
     shown = whole[state.report_offset : state.report_offset + rows]
     return filled([row.line(), *shown], width, height)
 

@@ -201,9 +201,9 @@ def facts(gpu: Gpu, calm: bool = False) -> list[str]:
         value = getattr(reading, name)
         return None if value is None else GPU[name].text(value, limit).rjust(width)
 
-    def named(name: str, width: int = 4) -> str | None:
+    def named(name: str, width: int = 4, least: int = 0) -> str | None:
         text = number(name, width)
-        return None if text is None else f"{GPU[name].short} {text}"
+        return None if text is None else f"{left(GPU[name].short, least)} {text}"
 
     received, sent = GPU["pcie_rx_bytes_per_second"], GPU["pcie_tx_bytes_per_second"]
     rates = [(one, getattr(reading, one.name)) for one in (received, sent)]
@@ -213,7 +213,8 @@ def facts(gpu: Gpu, calm: bool = False) -> list[str]:
     moving = [
         None if active is None else f"{GPU['sm_active_percent'].label} {active}",
         named("tensor_active_percent"),
-        named(controller or "dram_active_percent"),
+        # Where nothing is read of SMs it has their place.
+        named(controller, least=9) if controller else named("dram_active_percent"),
         named("fan_percent"),
         # Most jobs have no use for these two.
         named("encoder_percent") if reading.encoder_percent else None,
@@ -706,7 +707,7 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
         lines += drawn
     if note:
         blanks = ((" " * len(note), "text"),)
-        lines = [line + blanks for line in lines[:-1]] + [(*lines[-1], (note, "warn"))]
+        lines = [line + blanks for line in lines[:-1]] + [(*lines[-1], (note, "label"))]
     page.spans = painter.spans
     if painter.spans:
         view.chart_columns = max(width for _, width in painter.spans)
