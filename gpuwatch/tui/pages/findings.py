@@ -1,4 +1,4 @@
-"""All findings to choose from, and each in full.
+"""The pages of findings: all to choose from, and each in full.
 
 In full are what to do, the waveform that shows it, what speaks for and against it, what was ruled
 out, and the rule's own documentation.
@@ -242,8 +242,8 @@ def evidence_body(
     documentation: str | None = None,
     until: float | None = None,
 ) -> Drawn:
-    """All below the title on a page of ``tall`` rows, without charts if that is 0; the charts end
-    at ``until``, on the snapshots' own clock."""
+    """Return all below the title on a page of ``tall`` rows, without charts if that is 0; charts
+    end at ``until``, on the snapshots' own clock."""
     lines, jobs = list(_advice(view, finding, width)), list(_jobs(view, finding, width))
     if tall >= _TALL or not tall:
         lines, jobs = [*jobs, *lines], []
