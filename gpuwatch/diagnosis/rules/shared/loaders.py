@@ -37,6 +37,10 @@ THROTTLED_PERCENT = 10.0
 """Percent of a CPU quota's periods from which on the job is held back."""
 SMALL_SHM_BYTES = 128 * 1024**2
 """Docker's default of 64 MB and a little more."""
+ANSWERS_BYTES_PER_SECOND, DATA_BYTES_PER_SECOND = 100e3, 1e6
+"""Calls of 50 ms, one after the other, are answered with a tenth of the first: a line of an answer
+each, and the packets that make and end a connection. In between it may be either, with what other
+programs of the machine receive."""
 MOST_TIMES = 8
 """``gpuwatch tune`` measures up to so many times the workers there are."""
 MEMORY_SHARE = 0.5
@@ -83,10 +87,13 @@ def is_shared(job: JobFacts, test: Callable[[WorkerFacts], bool]) -> bool:
     return len(known) > 1 and all(test(workers) for workers in known)
 
 
-def is_asked_for_data(job: JobFacts) -> bool:
-    """Check whether its connections bring more than it sends: answers to logging are short."""
+def is_asked_for_data(job: JobFacts) -> bool | None:
+    """Check whether its connections bring more than it sends, and more than answers to logging,
+    which are short; ``None``: what they bring was not read, or may be either."""
     received, sent = job.network_receive_bytes_per_second, job.network_send_bytes_per_second
-    return received is not None and received > 2.0 * (sent or 0.0)
+    if received is None or received <= max(ANSWERS_BYTES_PER_SECOND, 2.0 * (sent or 0.0)):
+        return None if received is None else False
+    return True if received >= DATA_BYTES_PER_SECOND else None
 
 
 def cores_each(workers: WorkerFacts | None) -> float:
