@@ -161,6 +161,8 @@ class Finding:
     summary: str
     """A sentence: what and where, with its numbers."""
     gpus: tuple[GpuKey, ...] = ()
+    late: tuple[GpuKey, ...] = ()
+    """Those of them that the others wait for."""
     job: ProcessKey | None = None
     since_unix_seconds: float | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -465,6 +467,7 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         summary=filled(says, names(gpus), len(gpus), of=len(members)),
         confidence=min([one.confidence for one in members]),
         gpus=gpus,
+        late=tuple(dict.fromkeys([uuid for one in members for uuid in one.late])),
         job=first.job if len(jobs) == 1 else None,
         since_unix_seconds=lowest(one.since_unix_seconds for one in members),
         advice=_advice(members),

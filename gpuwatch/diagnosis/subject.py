@@ -178,6 +178,7 @@ class Subject:
             summary=said(window, firing, says),
             says=template(says),
             gpus=gpus,
+            late=firing.late,
             job=None if window.job is None else window.job.key,
             since_unix_seconds=state.since_unix_seconds,
             evidence=(

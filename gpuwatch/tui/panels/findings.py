@@ -105,8 +105,14 @@ def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
 
 
 def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
-    """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all), ``PID 4242``, or ``host``."""
-    names = gpu_names(finding.gpus, gpus)
+    """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all), ``7 GPUs wait for GPU 3``, ``PID 4242``,
+    or ``host``."""
+    names, late = gpu_names(finding.gpus, gpus), gpu_names(finding.late, gpus)
+    others = [one for one in finding.gpus if one not in finding.late]
+    if late and len(others) > 1:
+        return f"{len(others)} GPUs wait for {late}"
+    if late and (waits := gpu_names(others, gpus)):
+        return f"{waits} waits for {late}"
     if names:
         return names
     if finding.job is not None:
