@@ -409,7 +409,7 @@ class GpuPainter:
         return row.add(left(brief_name(gpu.identity, width), width, self._ellipsis), "title")
 
     def _add_facts(self, row: Row, gpu: Gpu) -> Row:
-        for text, style in facts(gpu, self._view.slow_link):
+        for text, style in facts(shown_gpu(self._view, gpu, facts=True), self._view.slow_link):
             if row.room >= len(text) + 2:
                 row.add("  ").add(text, style)
         return row
