@@ -168,6 +168,7 @@ STATE_HUES = {
     "starved": ("#f0b040", "#b36b00"),
     "throttled": ("#d566c0", "#9c1f86"),
     "waiting": ("#7f95ff", "#3b4fd0"),
+    "late": ("#f28b50", "#b8480a"),
     "idle": ("#7f8891", "#767e86"),
 }
 """Colour of each state of a GPU, on a dark ground and on a light one."""

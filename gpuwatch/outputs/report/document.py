@@ -20,7 +20,7 @@ from gpuwatch.diagnosis.finding import (
     names_among,
 )
 from gpuwatch.diagnosis.ledger import OF_FINDING
-from gpuwatch.diagnosis.rule import SLOWEST
+from gpuwatch.diagnosis.rule import STRAGGLER
 from gpuwatch.outputs.report import words
 from gpuwatch.outputs.report.comparison import (
     Comparison,
@@ -996,12 +996,12 @@ def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
     missing = words.busy_missing(gpu, report)
     swings = f"swings {rhythm}" if rhythm else "no oscillation"
     marks = [
-        Held(state.hue, stretch, rule.lost_while_busy)
+        Held(state.hue, stretch, rule.lost_while_busy and state is not STRAGGLER)
         for group in found
         for rule in (known(group.cause.rule),)
         for use in group.uses
         if gpu.uuid in use.gpus
-        and (state := rule.state_of(gpu.uuid, use.gpus, use.severity)) not in {None, SLOWEST}
+        and (state := rule.state_of(gpu.uuid, use.late, use.severity)) is not None
         for stretch in use.stretches
     ]
     return Row(

@@ -21,8 +21,8 @@ from gpuwatch.diagnosis.rule import (
     IDLE,
     NO_ANSWER,
     PAUSES,
-    SLOWEST,
     STARVED,
+    STRAGGLER,
     THROTTLED,
     UNDERUSED,
     WAITING,
@@ -233,7 +233,7 @@ IN_USE = GpuState("in use", "unknown")
 UNKNOWN = GpuState("unknown", "unknown")
 """States beside those that findings mean (``diagnosis.rule``)."""
 STATES = (
-    *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, SLOWEST, IDLE, NO_ANSWER, IN_USE),
+    *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, STRAGGLER, IDLE, NO_ANSWER, IN_USE),
     UNKNOWN,
 )
 
@@ -286,11 +286,12 @@ def held_up(view: View, *gpus: GpuKey) -> list[Held]:
     for mark in view.spans:
         if 2 * sum(one in mark.gpus for one in gpus) <= len(gpus):
             continue
-        state = _by_finding(mark, gpus[0])
-        if state is None or state is SLOWEST:
+        held = next((one for one in gpus if one not in mark.late), gpus[0])
+        state = _by_finding(mark, held)
+        if state is None:
             continue
         end = inf if mark.end_seconds is None else mark.end_seconds
-        of_busy = rule_of(mark.rule).lost_while_busy
+        of_busy = rule_of(mark.rule).lost_while_busy and state is not STRAGGLER
         out.append(Held(mark.begin_seconds, end, state.hue, of_busy))
     return out
 
@@ -310,7 +311,7 @@ def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> 
 def _by_finding(said: Finding | FindingMark, gpu: GpuKey) -> GpuState | None:
     """Return the state that a finding means; ``None`` where that is for the readings to say."""
     loses_time = not isinstance(said, Finding) or bool(said.cost_share)
-    return rule_of(said.rule).state_of(gpu, said.gpus, said.severity, loses_time=loses_time)
+    return rule_of(said.rule).state_of(gpu, said.late, said.severity, loses_time=loses_time)
 
 
 def _by_readings(recent: Sequence[Column | None], *, of_sms: bool) -> GpuState:
@@ -408,7 +409,7 @@ class GpuPainter:
         return row.add(left(brief_name(gpu.identity, width), width, self._ellipsis), "title")
 
     def _add_facts(self, row: Row, gpu: Gpu) -> Row:
-        for text, style in facts(gpu, self._view.slow_link):
+        for text, style in facts(shown_gpu(self._view, gpu, facts=True), self._view.slow_link):
             if row.room >= len(text) + 2:
                 row.add("  ").add(text, style)
         return row
