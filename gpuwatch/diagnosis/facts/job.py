@@ -62,6 +62,9 @@ QUEUED_SECONDS = 5.0
 """A GPU that has not waited so long after they were seen has no need to."""
 LOST_SECONDS = 120.0
 """Longest idle time that is charged to a restart: beyond it the GPU waits for something else."""
+AWAITED_TIMES = 2.0
+"""Times the longest wait for new workers so far, for which others are awaited once they have
+gone."""
 WORKS_PERCENT = 3.0
 """A GPU that does less shows nothing: a copy, a display, a monitor."""
 
@@ -266,6 +269,9 @@ class Restarts:
         self._epoch_seconds = 0.0
         self._named_at = 0.0
         """Moment when the newest restart was first seen."""
+        self._awaited_until: float | None = None
+        """They have gone, and others have taken their place before: until then others are awaited,
+        who import for seconds before they are known as workers."""
         self._generation: frozenset[ProcessKey] = frozenset()
         """Workers that began together, when the first of them did, and when they were seen last."""
         self._began = self._there_at = -math.inf
@@ -274,9 +280,11 @@ class Restarts:
         """Take the loader workers that are there; ``offset`` is unix less monotonic time."""
         began = lowest([one.started_at_unix_seconds for one in workers])
         if began is None:
+            self._await(at)
             return
         keys = frozenset([worker.key for worker in workers])
-        if self.since is not None and not keys <= self._generation:
+        is_awaited, self._awaited_until = self._awaited_until is not None, None
+        if self.since is not None and not is_awaited and not keys <= self._generation:
             # They are started one after the other.
             self._generation, self._named_at = self._generation | keys, at
         elif keys.isdisjoint(self._generation):
@@ -287,6 +295,17 @@ class Restarts:
             self._generation, self._began, self._named_at = keys, since, at
         if not keys.isdisjoint(self._generation):
             self._there_at = at
+
+    def _await(self, at: float) -> None:
+        """Note that there are no workers now."""
+        if self._awaited_until is None and self.found and self.since is None:
+            longest = max([one.end - one.begin for one in self.found])
+            self.since, self._epoch_seconds = self._there_at, self._there_at - self._began
+            self._awaited_until = at + AWAITED_TIMES * longest
+        if self._awaited_until is not None:
+            self._named_at = at
+            if at > self._awaited_until:
+                self.since = self.open = None
 
     def take_samples(self, samples: Sequence[tuple[float, float]], at: float) -> None:
         """Take how busy a GPU has been since then."""
