@@ -78,7 +78,7 @@ class Subject:
                 state.update(verdict, seconds, unix, watched, late)
         led = frozenset([one.name for one in self._ranked])
         self._ranked = arrange(window, self._states, led)
-        taken = {gpu.uuid: 0.0 for gpu in window.gpus} or {_time_key(window): 0.0}
+        taken: dict[Hashable, float] = dict.fromkeys(self.gpus or (_time_key(window),), 0.0)
         for one in self._ranked:
             if one.firing.lost_share is not None and one.state.fires_now:
                 self._account(one, window, now, one.firing.lost_share)
@@ -109,7 +109,7 @@ class Subject:
     ) -> float:
         """Return the share of the time of all GPUs that is lost to it now. What is ``taken`` of the
         time of each, 0 to 1, grows by it: no time is lost twice."""
-        idle = {gpu.uuid: gpu.idle_share for gpu in window.gpus}
+        idle: dict[Hashable, float] = {gpu.uuid: gpu.idle_share for gpu in window.gpus}
         firing, lost = ranked.firing, 0.0
         for key in taken.keys() & firing.gpus if firing.gpus else taken:
             share = (firing.lost_share or 0.0) / self._time.sharers(key, self, now)

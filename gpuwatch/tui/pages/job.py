@@ -694,15 +694,14 @@ def _keys(view: View) -> Footer:
     # The first page is left for good, another leads back to the whole machine.
     leaving = "quit" if view.job.first else "back"
     if job is not None and ended_at(view, job) is not None:
-        without |= {"S", "t", "k"} if shows_report(view) else {"S"}
+        without |= {"S", "t", "k", "[]", "<>", "c"} if shows_report(view) else {"S"}
     without |= set() if view.job.first else {"j"}
     return [k for k in JOB_FOOTER if k[0] not in without and (k[0] != "q" or k[1] == leaving)]
 
 
 def _of_processes(page: Page) -> Title:
-    if page.decided["report"]:
-        return Title("report", (("R", "full screen", "report"),))
-    return Title("processes", (("t", "fold", "fold"), ("S", "stacks", "stacks")))
+    text = "processes" if page.view.timeline.moment is None else "processes of now"
+    return Title(text, (("t", "fold", "fold"), ("S", "stacks", "stacks")))
 
 
 _TABLE = Panel("table", _table_rows, _draw_table)
@@ -723,6 +722,8 @@ COMPETING = (
 )
 """Panels that compete for rows, by importance: first who waits for whom, the charts of GPU, main
 thread and loader workers; then the processes; then everything else."""
+_ENDED = (HEADER, TITLE, _TABLE, OUTPUT, BOTTOM, _FOOTER)
+"""Panels once the report is there, which has a verdict, charts and facts of its own."""
 
 
 def draw(view: View, width: int, height: int) -> Frame:
@@ -739,7 +740,8 @@ def draw(view: View, width: int, height: int) -> Frame:
     page = Page(view, width, height, boxes, _window(view, job), mine, job, tree_rows(view, job))
     page.decided["report"] = shows_report(view)
     view.chart_columns = max(1, job_charts.span(width)[1])
-    return laid_out(page, PANELS, COMPETING, _TABLE)
+    panels, competing = (_ENDED, (OUTPUT, _TABLE)) if shows_report(view) else (PANELS, COMPETING)
+    return laid_out(page, panels, competing, _TABLE)
 
 
 def shown_job(view: View) -> Job | None:

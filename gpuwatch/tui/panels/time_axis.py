@@ -100,8 +100,8 @@ def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
         means = {name: mean_shown(one, window) for name, one in series.items()}
         values |= {name: value for name, value in means.items() if value is not None}
     else:
-        readings = charted(PROCESS if isinstance(process, Process) else MEMBER)
-        values |= dict.fromkeys(["state", "threads", *readings])
+        model = PROCESS if isinstance(process, Process) else MEMBER
+        values |= dict.fromkeys(["state", "threads", *charted(model)])
         values |= {name: _value(view, one) for name, one in series.items()}
     return replace(process, **values)  # type: ignore[arg-type]
 

@@ -55,7 +55,7 @@ def test_the_rows_are_shared_out_exactly(pane: str, report: bool) -> None:
         page = job.draw(view, 100, height).plan
         assert sum(page.rows.values()) + page.room == height
         assert page.room >= 0
-        if height >= 12 and pane == "hidden":
+        if height >= 12 and pane == "hidden" and not report:
             assert page.decided["heights"].keys() >= {"gpu", "main", "worker"}
             assert page.room >= 3
 
