@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Host, JobMember, Process
+from gpuwatch.core.model.records import changed
 from gpuwatch.core.registry import GPU, HOST, MAIN, Field, Unit
 from gpuwatch.core.store import (
     GPU_SERIES,
@@ -64,7 +65,7 @@ def shown_gpu(view: View, gpu: Gpu) -> Gpu:
         for name in _FLICKERING
         if getattr(gpu.reading, name) is not None
     }
-    shown = replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
+    shown = changed(gpu, reading=changed(gpu.reading, **means))
     view.kept[f"shown {gpu.uuid}"] = window, gpu, shown
     return shown
 
@@ -82,7 +83,7 @@ def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
         if getattr(process, name, None) is not None
     }
     known = {name: value for name, value in means.items() if value is not None}
-    return replace(process, **known)  # type: ignore[arg-type]
+    return changed(process, **known)
 
 
 def past_gpu(view: View, gpu: Gpu) -> Gpu:
