@@ -458,7 +458,8 @@ class GpuPainter:
         if series is not None and width > 0 and rows >= _TICK_ROWS:
             known = [c for c in self._window.grid(width).columns_of(series) if c is not None]
         if known:
-            low, high = min(c[0] for c in known), max(c[2] for c in known)
+            lows, _, highs = zip(*known, strict=True)
+            low, high = min(lows), max(highs)
             if self._view.timeline.moment is None:
                 words.append(("now", units.percent(self._now), "dim"))
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
@@ -495,7 +496,8 @@ class GpuPainter:
                     row.add(*self._value(metric, _VALUE_WIDTH - len(ticks)))
                 elif number <= len(words):
                     self._say(row, words[number - 1], lead - 2 - len(ticks))
-                lines.append(self._charted(row.pad_to(lead - 1 - len(ticks)), ticks, drawn))
+                row.pad_to(lead - 1 - len(ticks))
+                lines.append(self._charted(row, ticks, drawn, room))
         row = Row(self._width).add("  ").add(left(memory.field.label, _LABEL_WIDTH), "label")
         row.add(*self._value(memory, _VALUE_WIDTH)).add(" ").add(self._glyphs.separator, "rule")
         half = (room - 19) // 2
@@ -518,14 +520,16 @@ class GpuPainter:
             else:
                 self._add_name(begin, gpu, LEAD - ticks - 7 - begin.used)
             begin.pad_to(LEAD - ticks - 7).add(*value)
-        chart, words = self._busy(gpu, metrics[0], state, lead, self._width - lead - 1, tall)
+        room = self._width - lead - 1
+        chart, words = self._busy(gpu, metrics[0], state, lead, room, tall)
         lines = []
         for number, drawn in enumerate(chart):
             row = Row(self._width).add(" " * (2 + self._index_width)) if number else begin
             if 0 < number <= len(words) and not narrow:
                 self._say(row, words[number - 1], lead - 2 - ticks)
             row.pad_to(lead - 1 - ticks)
-            lines.append(self._charted(row, self._ticks(number, tall) if ticks else "", drawn))
+            beside = self._ticks(number, tall) if ticks else ""
+            lines.append(self._charted(row, beside, drawn, room))
         last = Row(self._width).add(" " * (2 + self._index_width))
         return [*lines, self._add_numbers(last, gpu, metrics, named=tall == 1)]
 
@@ -534,9 +538,10 @@ class GpuPainter:
         label, number, style = said
         row.add(label, style).add(right(number, max(0, end - row.used)), style)
 
-    def _charted(self, row: Row, ticks: str, drawn: Sequence[Run]) -> Line:
+    def _charted(self, row: Row, ticks: str, drawn: Sequence[Run], width: int) -> Line:
+        """Add a row of a chart of ``width`` cells behind its tick."""
         row.add(ticks, "dim").add(self._glyphs.separator, "rule")
-        return row.add_runs(drawn, sum(len(text) for text, _ in drawn)).line()
+        return row.add_runs(drawn, max(0, width)).line()
 
     def _single(self, gpu: Gpu, state: GpuState, metrics: Metrics) -> Line:
         """Draw a GPU in one line. The numbers' places are the same in every row, whatever there is
