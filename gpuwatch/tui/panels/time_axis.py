@@ -101,7 +101,7 @@ def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
         means = {name: mean_shown(one, window) for name, one in series.items()}
         values |= {name: value for name, value in means.items() if value is not None}
     else:
-        fields = charted(PROCESS if isinstance(process, Process) else MEMBER)
+        fields: tuple[str, ...] = charted(PROCESS if isinstance(process, Process) else MEMBER)
         values |= dict.fromkeys(["state", "threads", *fields])
         values |= {name: _value(view, one) for name, one in series.items()}
     return changed(process, **values)
