@@ -168,6 +168,7 @@ STATE_HUES = {
     "starved": ("#f0b040", "#985a00"),
     "throttled": ("#c873b6", "#9c1f86"),
     "waiting": ("#8599e6", "#3b4fd0"),
+    "late": ("#f28b50", "#b8480a"),
     "idle": ("#89929b", "#626a72"),
 }
 """Colour of each state of a GPU, on a dark ground and on a light one."""

@@ -1,4 +1,4 @@
-"""Every key, once: the bindings, the footers, the help and a test that presses them all read this.
+"""The keys: the bindings, the footers, the help and a test that presses them all read this.
 
 An action is a method ``action_NAME`` of the screen or, with ``app.`` before it, of a controller.
 """

@@ -323,7 +323,7 @@ def comparison_verdict(comparison: Comparison) -> str:
         parts.append(f"As reported by the jobs, {both}{ratio}.")
     for state, word in (("gone", "Gone"), ("still", "Still there"), ("new", "New")):
         if rules := comparison.rules_in(state):
-            parts.append(f"{word}: {', '.join(rules)}.")
+            parts.append(f"{word}: {', '.join(map(words.cause, rules))}.")
     return " ".join(parts)
 
 

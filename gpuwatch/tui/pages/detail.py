@@ -353,7 +353,7 @@ def _uuid(gpu: Gpu, width: int) -> Line:
 
 def _facts(gpu: Gpu, width: int, view: View, said: Collection[str]) -> list[Line]:
     """Draw the readings but those that are ``said`` beside a chart."""
-    known, missing = readings(shown_gpu(view, gpu), said)
+    known, missing = readings(shown_gpu(view, gpu, facts=True), said)
     lines = []
     for label, text, style in known:
         row = Row(width).add(left(" " + label, 19, view.glyphs.ellipsis) + " ", "label")

@@ -33,7 +33,7 @@ from gpuwatch.tui.panels import findings, processes, time_axis
 from gpuwatch.tui.panels import gpus as gpu_rows
 from gpuwatch.tui.panels.bars import HEADER, footer_panel
 from gpuwatch.tui.panels.gpus import LEAD, gauge
-from gpuwatch.tui.panels.time_axis import past_host
+from gpuwatch.tui.panels.time_axis import shown_host
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, left, right, width_of
 from gpuwatch.tui.view import SORT_KEYS, RowKey, View
 
@@ -81,7 +81,7 @@ def draw_host(view: View, width: int, rows: int, lead: int = LEAD) -> list[Line]
     """Draw ``rows`` lines about the host: one is a summary, three add charts, more add cores."""
     if view.snapshot is None:
         return filled([], width, rows)
-    painter = _HostPainter(view, past_host(view, view.snapshot.host), width, lead)
+    painter = _HostPainter(view, shown_host(view, view.snapshot.host), width, lead)
     if rows == 1:
         return [painter.summary()]
     halves = rows <= 3 and width >= _HALVES_WIDTH

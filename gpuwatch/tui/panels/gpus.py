@@ -21,8 +21,8 @@ from gpuwatch.diagnosis.rule import (
     IDLE,
     NO_ANSWER,
     PAUSES,
-    SLOWEST,
     STARVED,
+    STRAGGLER,
     THROTTLED,
     UNDERUSED,
     WAITING,
@@ -245,7 +245,7 @@ IN_USE = GpuState("in use", "unknown")
 UNKNOWN = GpuState("unknown", "unknown")
 """States beside those that findings mean (``diagnosis.rule``)."""
 STATES = (
-    *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, SLOWEST, IDLE, NO_ANSWER, IN_USE),
+    *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, STRAGGLER, IDLE, NO_ANSWER, IN_USE),
     UNKNOWN,
 )
 
@@ -294,11 +294,12 @@ def held_up(view: View, *gpus: GpuKey) -> list[Held]:
     for mark in view.spans:
         if 2 * sum(one in mark.gpus for one in gpus) <= len(gpus):
             continue
-        state = _by_finding(mark, gpus[0])
-        if state is None or state is SLOWEST:
+        held = next((one for one in gpus if one not in mark.late), gpus[0])
+        state = _by_finding(mark, held)
+        if state is None:
             continue
         end = inf if mark.end_seconds is None else mark.end_seconds
-        of_busy = rule_of(mark.rule).lost_while_busy
+        of_busy = rule_of(mark.rule).lost_while_busy and state is not STRAGGLER
         out.append(Held(mark.begin_seconds, end, state.hue, of_busy))
     return out
 
@@ -318,7 +319,7 @@ def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> 
 def _by_finding(said: Finding | FindingMark, gpu: GpuKey) -> GpuState | None:
     """Return the state that a finding means; ``None`` where that is for the readings to say."""
     loses_time = not isinstance(said, Finding) or bool(said.cost_share)
-    return rule_of(said.rule).state_of(gpu, said.gpus, said.severity, loses_time=loses_time)
+    return rule_of(said.rule).state_of(gpu, said.late, said.severity, loses_time=loses_time)
 
 
 def _by_readings(recent: Sequence[Column | None], *, of_sms: bool) -> GpuState:
@@ -437,6 +438,7 @@ class GpuPainter:
 
     def _add_facts(self, row: Row, gpu: Gpu) -> Row:
         """Add numbers, in the same places for every GPU, and at the right what is unusual."""
+        gpu = shown_gpu(self._view, gpu, facts=True)
         unusual: list[Run] = []
         room = row.room - 1
         for text, style in notes(gpu):
@@ -497,7 +499,8 @@ class GpuPainter:
         if series is not None and width > 0 and rows >= _TICK_ROWS:
             known = [c for c in self._window.grid(width).columns_of(series) if c is not None]
         if known:
-            low, high = min(c[0] for c in known), max(c[2] for c in known)
+            lows, _, highs = zip(*known, strict=True)
+            low, high = min(lows), max(highs)
             if self._view.timeline.moment is None:
                 words.append(("now", units.percent(self._now), "dim"))
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
@@ -536,7 +539,8 @@ class GpuPainter:
                     self._add_value(row, metric, _VALUE_WIDTH - len(ticks))
                 elif number <= len(words):
                     self._say(row, words[number - 1], lead - 2 - len(ticks))
-                lines.append(self._charted(row.pad_to(lead - 1 - len(ticks)), ticks, drawn))
+                row.pad_to(lead - 1 - len(ticks))
+                lines.append(self._charted(row, ticks, drawn, room))
         row = Row(self._width).add("  ").add(left(memory.field.label, _LABEL_WIDTH), "label")
         self._add_value(row, memory, _VALUE_WIDTH).pad_to(lead)
         half = (room - 19) // 2
@@ -558,7 +562,8 @@ class GpuPainter:
             else:
                 self._add_name(begin, gpu, LEAD - ticks - 7 - begin.used)
             self._add_value(begin.pad_to(LEAD - ticks - 7), metrics[0], 5)
-        chart, words = self._busy(gpu, metrics[0], state, lead, self._width - lead - 1, tall)
+        room = self._width - lead - 1
+        chart, words = self._busy(gpu, metrics[0], state, lead, room, tall)
         if self._alike:
             # The state has the place of the name, which is said above.
             words = [("", "", "text"), *words[1:]]
@@ -568,7 +573,8 @@ class GpuPainter:
             if 0 < number <= len(words) and not narrow:
                 self._say(row, words[number - 1], lead - 2 - ticks)
             row.pad_to(lead - 1 - ticks)
-            lines.append(self._charted(row, self._ticks(number, tall) if ticks else "", drawn))
+            beside = self._ticks(number, tall) if ticks else ""
+            lines.append(self._charted(row, beside, drawn, room))
         last = Row(self._width).add(" " * (3 + self._index_width))
         return [*lines, self._add_numbers(last, gpu, metrics, named=tall == 1)]
 
@@ -577,9 +583,10 @@ class GpuPainter:
         label, number, style = said
         row.add(label, style).add(right(number, max(0, end - row.used)), style)
 
-    def _charted(self, row: Row, ticks: str, drawn: Sequence[Run]) -> Line:
+    def _charted(self, row: Row, ticks: str, drawn: Sequence[Run], width: int) -> Line:
+        """Add a row of a chart of ``width`` cells behind its tick."""
         row.add(ticks, "dim").add(self._glyphs.separator, "rule")
-        return row.add_runs(drawn, sum(len(text) for text, _ in drawn)).line()
+        return row.add_runs(drawn, max(0, width)).line()
 
     def _single(self, gpu: Gpu, state: GpuState, metrics: Metrics) -> Line:
         """Draw a GPU in one line. The numbers' places are the same in every row, whatever there is

@@ -71,6 +71,7 @@ _ANSI = {
     "starved": "yellow",
     "throttled": "magenta",
     "waiting": "bright_blue",
+    "late": "bright_yellow",
     "idle": "bright_black",
     "unknown": "cyan",
     "gauge": "cyan",

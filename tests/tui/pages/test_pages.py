@@ -154,7 +154,7 @@ def test_no_number_of_a_gpu_is_cut(scenario: str, gpus: int) -> None:
     not there at all."""
     what = scene(scenario, gpus)
     view = view_of(what)
-    said = [*what.now.gpus, *[shown_gpu(view, gpu) for gpu in what.now.gpus]]
+    said = [*what.now.gpus, *[shown_gpu(view, gpu, facts=True) for gpu in what.now.gpus]]
     whole = {number for one in said for number in of_gpu(one)}
     for width in range(20 + CARDS.index(scenario), 131, len(CARDS)):
         frame = overview.draw(view_of(what), width, (12, 24, 50)[width // len(CARDS) % 3])
