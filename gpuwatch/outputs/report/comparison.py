@@ -189,7 +189,7 @@ MEASURES: tuple[Measure, ...] = (
      "job.memory_resident_peak_bytes", None, "job"),
     ("read_bytes", "storage read", "bytes", "job.read_bytes", None, "job"),
     ("cpu_percent", "CPU", "percent", "host.cpu_mean_percent", None, "machine"),
-    ("cpu_iowait_percent", "disk waits", "percent",
+    ("cpu_iowait_percent", "I/O wait", "percent",
      "host.cpu_iowait_mean_percent", "less", "machine"),
     ("memory_peak_bytes", "memory peak", "bytes", "host.memory_peak_bytes", None, "machine"),
     ("disk_read_bytes_per_second", "disk read", "bytes/s",

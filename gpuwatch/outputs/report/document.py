@@ -756,7 +756,7 @@ def host_facts(report: Report) -> Iterable[tuple[str, str]]:
         text = f"{units.percent(host.cpu_mean_percent)} busy{of}"
         text += f", at most {units.percent(host.cpu_peak_percent)}"
         if host.cpu_iowait_mean_percent is not None:
-            text += f"; waiting for disks {units.fine_percent(host.cpu_iowait_mean_percent)}"
+            text += f"; I/O wait {units.fine_percent(host.cpu_iowait_mean_percent)}"
         if host.usable_cores is not None and host.usable_cores < (host.core_count or 0):
             text += f"; {host.usable_cores:g} cores usable"
         yield "CPU", text

@@ -270,7 +270,7 @@ def mark_cells(
     ):
         style = _STYLES.get(severity, "warn")
         for cell in range(max(0, first), min(cells, last + 1)):
-            out[cell] = (glyphs.rule, style)
+            out[cell] = (glyphs.rule, f"{style}.2")
         if 0 <= first < cells and last >= 0:
             begins[first] = (severity_sign(severity, glyphs), style)
     for first, sign in begins.items():
