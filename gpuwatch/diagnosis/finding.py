@@ -562,7 +562,7 @@ def _rank(finding: Finding) -> tuple[int, float, float, float]:
 
 def _is_near(more: Finding, less: Finding) -> bool:
     """Whether about as much is lost to both; ``more`` ranks before ``less``."""
-    if (more.severity == "error") != (less.severity == "error"):
+    if more.severity != less.severity:
         return False
     costs = (more.cost_gpu_seconds or 0.0, less.cost_gpu_seconds or 0.0)
     if costs == (0.0, 0.0):

@@ -130,7 +130,7 @@ def test_a_finding_has_its_cost_advice_evidence_and_what_it_is_not() -> None:
     assert lines[2].startswith("warning: loader is CPU-bound (93% sure), ")
     assert "  Lost      19 GPU-seconds, 62% of all GPU time" in lines
     assert "  Do        - Raise num_workers from 2 to 8: 6 cores are free" in lines
-    assert "  Because   - busy 38% (threshold 90%): it idles most of it" in lines
+    assert "  Because   - busy 38% (limit 90%): it idles most of it" in lines
     assert "  Against   - PCIe 4.8M/s: little" in lines
     assert "  Not       - checkpoint pauses: nothing was written" in lines
     assert "1 check lacked data at the end: stacks." in lines
@@ -309,7 +309,7 @@ def test_quantities_are_written_as_a_person_writes_them(
 def test_a_threshold_does_not_repeat_what_it_is_a_share_of() -> None:
     """``75%`` after ``of a core each`` has been said."""
     evidence = Evidence("workers", 99.0, "% of a core each", 75.0)
-    assert evidence_line(evidence) == "workers 99% of a core each (threshold 75%)"
+    assert evidence_line(evidence) == "workers 99% of a core each (limit 75%)"
 
 
 def checked(text: str) -> Any:

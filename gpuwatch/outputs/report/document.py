@@ -111,7 +111,7 @@ class Found(NamedTuple):
     what: Sequence[str]
     advice: Sequence[str]
     evidence: Sequence[tuple[str, str, str, str]] = ()
-    """(reading, value, threshold, meaning); evidence against the cause says so in its meaning."""
+    """(reading, value, limit, meaning); evidence against the cause says so in its meaning."""
     because: Sequence[str] = ()
     """Evidence in a line each, without what speaks against it."""
     against: Sequence[str] = ()
@@ -389,21 +389,21 @@ def advice_line(advice: Advice) -> str:
 
 
 def evidence_row(evidence: Evidence) -> tuple[str, str, str, str]:
-    """Return the reading, its value, its threshold and its meaning, as texts."""
-    # "75% of a core each": what the threshold is a share of the value has said.
+    """Return the reading, its value, its limit and its meaning, as texts."""
+    # "75% of a core each": what the limit is a share of the value has said.
     unit = "%" if (evidence.unit or "").startswith("%") else evidence.unit
-    threshold = "" if evidence.threshold is None else units.quantity(evidence.threshold, unit)
+    limit = "" if evidence.threshold is None else units.quantity(evidence.threshold, unit)
     value, says = units.quantity(evidence.value, evidence.unit), evidence.says
     if not evidence.supports:
         says = f"against it: {says}" if says else "evidence against it"
-    return evidence.name, value, threshold, says
+    return evidence.name, value, limit, says
 
 
 def evidence_line(evidence: Evidence) -> str:
-    """Return ``busy 47% (threshold 90%): it idles half of the time``."""
-    name, value, threshold, _ = evidence_row(evidence)
+    """Return ``busy 47% (limit 90%): it idles half of the time``."""
+    name, value, limit, _ = evidence_row(evidence)
     text = f"{name} {value}" if evidence.value is not None else name
-    text += f" (threshold {threshold})" if threshold else ""
+    text += f" (limit {limit})" if limit else ""
     return f"{text}: {evidence.says}" if evidence.says else text
 
 
@@ -756,7 +756,7 @@ def host_facts(report: Report) -> Iterable[tuple[str, str]]:
         text = f"{units.percent(host.cpu_mean_percent)} busy{of}"
         text += f", at most {units.percent(host.cpu_peak_percent)}"
         if host.cpu_iowait_mean_percent is not None:
-            text += f"; waiting for disks {units.fine_percent(host.cpu_iowait_mean_percent)}"
+            text += f"; I/O wait {units.fine_percent(host.cpu_iowait_mean_percent)}"
         if host.usable_cores is not None and host.usable_cores < (host.core_count or 0):
             text += f"; {host.usable_cores:g} cores usable"
         yield "CPU", text

@@ -150,7 +150,7 @@ def _finding(found: Found) -> Iterable[str]:
         if found.gain:
             yield f"<dt>Gain</dt>{_element('dd', found.gain)}"
         if found.evidence:
-            kinds = (("Reading", "text"), ("Value", "number"), ("Threshold", "number"))
+            kinds = (("Reading", "text"), ("Value", "number"), ("Limit", "number"))
             columns: list[Column[str]] = [
                 Column(one, kind=kind) for one, kind in (*kinds, ("Meaning", "text"))
             ]

@@ -25,6 +25,7 @@ from gpuwatch.core.model import (
     TrainingLoop,
 )
 from gpuwatch.core.registry import LOOP, MEMBER, PROCESS, Field
+from gpuwatch.diagnosis.rule import THROTTLED
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Columns, TimeWindow, mean_shown
@@ -57,7 +58,7 @@ from gpuwatch.tui.pages.screen import (
 )
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
-from gpuwatch.tui.panels.gpus import GpuPainter, throttle_text
+from gpuwatch.tui.panels.gpus import GpuPainter, is_held_back
 from gpuwatch.tui.panels.job_charts import Together, has_reported, kinds
 from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window
 from gpuwatch.tui.panels.table import (
@@ -122,7 +123,7 @@ def _end_text(view: View, job: Job, brief: bool = False) -> Run | None:
         text += f" after {units.age(at - job.started_at_unix_seconds)}"
     code = view.job.exit_code if job.exit_code is None else job.exit_code
     if code is None:
-        return text, "warn"
+        return text, "value"
     if code < 0:
         text += f", signal {-code}"
     else:
@@ -249,7 +250,7 @@ def _gpu_rows(page: Page) -> int:
 
 def _draw_gpus(page: Page, rows: int) -> Drawn:
     if rows != len(page.gpus):
-        return [_gpu_summary(page.view, page.gpus, page.width)], []
+        return [_gpu_summary(page.gpus, page.width)], []
     lead, _ = job_charts.span(page.width)
     painter = GpuPainter(page.view, page.gpus, page.width, marked=False, lead=lead)
     if not page.decided["each_gpu"] and rows > 1:
@@ -261,7 +262,7 @@ def _draw_gpus(page: Page, rows: int) -> Drawn:
 GPUS = Panel("gpus", _gpu_rows, _draw_gpus)
 
 
-def _gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
+def _gpu_summary(gpus: Sequence[Gpu], width: int) -> Line:
     """Draw many GPUs in one line: what they have together, and the extremes."""
     readings = [gpu.reading for gpu in gpus]
     used = _sum_if_all_known([one.memory_used_bytes for one in readings])
@@ -277,10 +278,13 @@ def _gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
         if text and row.room >= len(label) + len(text) + 3:
             row.add(f"  {label} ", "label").add(text, "value")
     lost = sum(gpu.lost for gpu in gpus)
-    held = sum(throttle_text(one) is not None for one in readings)
-    for count, what, style in ((lost, "not answering", "error"), (held, "throttled", "warn")):
+    held = sum(map(is_held_back, readings))
+    for count, what, style in (
+        (lost, "not answering", "error"),
+        (held, THROTTLED.word, THROTTLED.hue),
+    ):
         if count:
-            row.fits(f"  {view.glyphs.warning}{count} {what}", style)
+            row.fits(f"  {count} {what}", style)
     return row.line()
 
 
@@ -650,7 +654,7 @@ def _output_title(view: View, width: int, first: int, total: int, rows: int) -> 
     row.add(view.glyphs.marker if state.pane_focused else " ", "marker").add("OUTPUT", "label")
     below = max(0, total - first - rows)
     if state.pane_first is not None and below:
-        note, style = f"{view.glyphs.down}{below} more, end follows", "warn"
+        note, style = f"{view.glyphs.down}{below} more, end follows", "text"
     else:
         note, style = units.plural(total, "line"), "label"
     if state.output_name is not None:
@@ -787,7 +791,7 @@ def _report(view: View, whole: Sequence[Line], width: int, height: int) -> list[
     below = len(whole) - state.report_offset - rows
     row = Row(width, prefix="b:").add(" REPORT", "label")
     note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: full screen"
-    row.note(note, "warn" if below > 0 else "label")
+    row.note(note, "text" if below > 0 else "label")
     shown = whole[state.report_offset : state.report_offset + rows]
     return filled([row.line(), *shown], width, height)
 

@@ -362,7 +362,7 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
         early = view.job.seen_seconds < _EARLY_SECONDS or not diagnosis.decided
         text = "not enough data on this job yet" if early else "nothing found in this job"
         text += f" ({len(diagnosis.causes)} elsewhere: d)"
-    style = "dim" if diagnosis.decided else "label"
+    style = "text" if diagnosis.decided else "label"
     return _signed(view, view.glyphs.dot, text, style, width, width - 1, most)
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Host, JobMember, Process
+from gpuwatch.core.model.records import changed
 from gpuwatch.core.registry import GPU, HOST, MAIN, MEMBER, PROCESS, Field, Unit, charted
 from gpuwatch.core.store import (
     GPU_SERIES,
@@ -75,7 +76,7 @@ def shown_gpu(view: View, gpu: Gpu, *, facts: bool = False) -> Gpu:
         for name in (*_FLICKERING, *(_FLICKERING_FACTS if facts else ()))
         if getattr(gpu.reading, name) is not None
     }
-    shown = replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
+    shown = changed(gpu, reading=changed(gpu.reading, **means))
     view.kept[key] = window, gpu, shown
     return shown
 
@@ -100,10 +101,10 @@ def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
         means = {name: mean_shown(one, window) for name, one in series.items()}
         values |= {name: value for name, value in means.items() if value is not None}
     else:
-        model = PROCESS if isinstance(process, Process) else MEMBER
-        values |= dict.fromkeys(["state", "threads", *charted(model)])
+        fields: tuple[str, ...] = charted(PROCESS if isinstance(process, Process) else MEMBER)
+        values |= dict.fromkeys(["state", "threads", *fields])
         values |= {name: _value(view, one) for name, one in series.items()}
-    return replace(process, **values)  # type: ignore[arg-type]
+    return changed(process, **values)
 
 
 _MAIN_THREAD = "main_thread_cpu_percent"
@@ -270,7 +271,7 @@ def mark_cells(
     ):
         style = hue[0] if hue else _STYLES.get(severity, "warn")
         for cell in range(max(0, first), min(cells, last + 1)):
-            out[cell] = (glyphs.rule, style)
+            out[cell] = (glyphs.rule, f"{style}.2")
         if 0 <= first < cells and last >= 0:
             begins[first] = (severity_sign(severity, glyphs), style)
     for first, sign in begins.items():
