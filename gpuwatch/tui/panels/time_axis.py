@@ -259,16 +259,17 @@ def axis(
 
 
 def mark_cells(
-    found: Iterable[tuple[str, int, int]], cells: int, glyphs: Glyphs
+    found: Iterable[tuple[str, int, int] | tuple[str, int, int, str]], cells: int, glyphs: Glyphs
 ) -> list[Run | None]:
     """Return for each of ``cells`` columns the sign of a finding that begins there, a line where
-    one held, or ``None``; the gravest on top. ``found``: severity, first and last column."""
+    one held, or ``None``; the gravest on top. ``found``: severity, first and last column, and the
+    hue, where that is not the severity's."""
     out: list[Run | None] = [None] * cells
     begins: dict[int, Run] = {}
-    for severity, first, last in sorted(
+    for severity, first, last, *hue in sorted(
         found, key=lambda one: severity_place(one[0]), reverse=True
     ):
-        style = _STYLES.get(severity, "warn")
+        style = hue[0] if hue else _STYLES.get(severity, "warn")
         for cell in range(max(0, first), min(cells, last + 1)):
             out[cell] = (glyphs.rule, f"{style}.2")
         if 0 <= first < cells and last >= 0:
