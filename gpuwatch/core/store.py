@@ -632,7 +632,7 @@ class Table:
         place = self._place(name)
         if place is None:
             return None
-        start, stop = self._between(since, until)
+        start, stop = self.between(since, until)
         values = self.readings.values(place, start, stop)
         rest = stat_of(values, self.times.values(1, start, stop))
         if since >= self.folded_until:
@@ -647,7 +647,7 @@ class Table:
         if since < self.folded_until:
             stats = [self.over(name, since) for name in self.names]
             return [None if stat is None else stat.mean for stat in stats]
-        start, stop = self._between(since, math.inf)
+        start, stop = self.between(since, math.inf)
         seconds, cells = self.times.values(1, start, stop), self.readings.cells(start, stop)
         total, width = sum(seconds), self.readings.width
         means: list[float | None] = []
@@ -666,7 +666,7 @@ class Table:
     def seconds_since(self, since: float) -> float:
         """Return the seconds that the rows after ``since`` speak for."""
         self.write()
-        start, stop = self._between(since, math.inf)
+        start, stop = self.between(since, math.inf)
         return sum(self.times.values(1, start, stop))
 
     def total(self, name: Hashable, begin: float, end: float) -> float | None:
@@ -683,7 +683,7 @@ class Table:
         if begin < self.folded_until:
             parts = self.folded(place, begin, min(end, self.folded_until))
             amount = sum([part.total for part in parts])
-        start, stop = self._between(begin, end)
+        start, stop = self.between(begin, end)
         for row in range(start, min(stop + 1, len(at))):
             rate = self.readings.column(place)[row]
             inside = min(end, at[row]) - max(begin, at[row] - seconds[row])
@@ -702,7 +702,7 @@ class Table:
         """Return the time of each row after ``since`` that is kept as it came, and the readings of
         each of these columns (no number: not read)."""
         self.write()
-        start, stop = self._between(since, math.inf)
+        start, stop = self.between(since, math.inf)
         found = [
             self.readings.values(place, start, stop)
             if (place := self._place(name)) is not None
@@ -734,8 +734,9 @@ class Table:
             raise KeyError(name)
         return place
 
-    def _between(self, since: float, until: float) -> tuple[int, int]:
-        """Return which rows were taken after ``since`` and up to ``until``: (start, stop)."""
+    def between(self, since: float, until: float) -> tuple[int, int]:
+        """Return which of the written rows were taken after ``since`` and up to ``until``: (start,
+        stop)."""
         at = self.at
         stop = len(at) if until >= self.latest_at else bisect_right(at, until)
         return bisect_right(at, since, 0, stop), stop
@@ -849,6 +850,9 @@ _PARTS_LEAST = 12
 """Least number of a tier's buckets that make a column, if there are any as fine."""
 _VIEWS_KEPT = 3
 """Widths remembered: the overview's, a detail's, a mark's. Old widths are not asked for again."""
+_FEW_READINGS = 256
+"""Most readings whose mean is worked out from all of them each time: that of more is put together
+from columns, of which only the newest is new."""
 _SPARE_COLUMNS = 32
 """Columns no longer shown by any chart that are kept until they are forgotten together."""
 
@@ -928,6 +932,24 @@ class Series:
             view.seen = table.latest_at
         return view.columns[first - view.first : last + 1 - view.first]
 
+    def mean(self, end: float, column_seconds: float, count: int) -> float | None:
+        """Return the mean over the last ``count`` columns up to the one that holds ``end``;
+        ``None`` where nothing was read."""
+        table = self.table
+        table.write()
+        last = bucket_index(end, column_seconds)
+        start, stop = table.between(
+            (last - count + 1) * column_seconds, (last + 1) * column_seconds
+        )
+        if stop - start > _FEW_READINGS or (last - count) * column_seconds < table.folded_until:
+            return mean_of(self.columns(end, column_seconds, count))
+        values, seconds = [
+            rows.values(place, start, stop)
+            for rows, place in ((table.readings, self._place), (table.times, 1))
+        ]
+        stat = stat_of(values, seconds)
+        return None if stat is None else stat.mean
+
     def _compute(self, first: int, last: int, width: float) -> list[Column | None]:
         columns: list[Column | None] = []
         folded = self.table.folded_until - width * TOLERANCE
@@ -949,6 +971,12 @@ class Series:
             parts.append(Stat(rest.low, rest.high, rest.mean * seconds, seconds))
         stat = merged(parts)
         return None if stat is None else stat.column
+
+
+def mean_of(columns: Sequence[Column | None]) -> float | None:
+    """Return the mean of columns that are equally wide; ``None`` where nothing was read."""
+    means = [one.mean for one in columns if one is not None]
+    return sum(means) / len(means) if means else None
 
 
 SAMPLES_KEPT = 4096
@@ -1022,6 +1050,10 @@ class PolledThenSampled:
             columns[:before] = polled.columns(end, column_seconds, count)[:before]
         return columns
 
+    def mean(self, end: float, column_seconds: float, count: int) -> float | None:
+        """Return the mean of columns as ``Series.mean`` does."""
+        return mean_of(self.columns(end, column_seconds, count))
+
 
 # --- the series of a machine ------------------------------------------------------------------
 
@@ -1033,6 +1065,7 @@ _MOVING -= {"memory_used_bytes", "power_limit_watts", "temperature_celsius"}
 HOST_SERIES = charted(HOST)
 
 PROCESS_SERIES = ("gpu_busy_percent", "cpu_percent")
+_MAIN_THREAD = ("main_thread_cpu_percent",)
 
 FINE_JOB_SERIES = {
     "main_thread_cpu_percent": "main_thread_samples",
@@ -1076,6 +1109,7 @@ class Store:
         self._host = Table(HOST_SERIES)
         self._cores = Table((), JOB_READINGS_KEPT, LONG_TIERS)
         self._processes: dict[tuple[ProcessKey, GpuKey | None], Table] = {}
+        self._main_threads: dict[ProcessKey, Table] = {}
         self._jobs: dict[ProcessKey, Table] = {}
         self._busy: dict[GpuKey, SampledSeries] = {}
         self._fine: dict[tuple[ProcessKey, str], PolledThenSampled] = {}
@@ -1115,6 +1149,10 @@ class Store:
 
     def process(self, key: ProcessKey, gpu_uuid: GpuKey | None, name: str) -> Series | None:
         return _named(self._processes.get((key, gpu_uuid)), name, PROCESS_SERIES)
+
+    def main_thread(self, key: ProcessKey) -> Series | None:
+        """Return the main thread's CPU percent of a rank of a job."""
+        return _named(self._main_threads.get(key), *_MAIN_THREAD, _MAIN_THREAD)
 
     def job(self, key: ProcessKey, name: str) -> Series | PolledThenSampled | None:
         """Return a job's series, by ``Job.key``."""
@@ -1224,8 +1262,19 @@ class Store:
                     both.fine.add_latest(samples, getattr(job, name), at, offset, spacing)
             for member in job.members:
                 child = member.key
+                if member.role == "rank":
+                    self._add_main_thread(child, at, spacing, member.main_thread_cpu_percent)
                 if child not in shown:
                     self._add_process((child, None), at, spacing, (None, member.cpu_percent))
+
+    def _add_main_thread(
+        self, key: ProcessKey, at: float, spacing: Spacing, percent: float | None
+    ) -> None:
+        table = self._main_threads.get(key)
+        if table is None:
+            kept = PROCESS_READINGS_KEPT
+            table = self._begin(self._main_threads, key, _MAIN_THREAD, kept, SPARK_TIERS)
+        _add(table, at, spacing, (percent,))
 
     def _begin(
         self,
@@ -1250,6 +1299,8 @@ class Store:
     def _forget(self, before: float) -> None:
         for key in [key for key, table in self._processes.items() if table.latest_at < before]:
             del self._processes[key]
+        for rank in [k for k, table in self._main_threads.items() if table.latest_at < before]:
+            del self._main_threads[rank]
         for job in [key for key, table in self._jobs.items() if table.latest_at < before]:
             del self._jobs[job]
             self._read.pop(job, None)

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, groupby
 from math import ceil
-from operator import or_
+from operator import itemgetter, or_
 from typing import NamedTuple, Protocol
 
-from gpuwatch.core.store import bucket_index
+from gpuwatch.core.store import PolledThenSampled, Series, bucket_index
 from gpuwatch.tui.terminal.frame import Run, on_ground
 
 # -- glyphs: blocks, dots, or plain ASCII ----------------------------------------------------------
@@ -427,21 +427,22 @@ def _parts(
     """Return the styles of a chart's cells by what each column was; ``bottom`` is its lowest row,
     in which nothing but a base line is ``zero``. ``tinted``: the room above columns has the hue of
     what held them up."""
-    work, idle = [style] * len(bottom), ["idle"] * len(bottom)
+    styles, idle = [style] * len(bottom), ["idle"] * len(bottom)
     for one in held:
         first = max(0, grid.place(one.begin_seconds))
-        stop = min(len(bottom), grid.place(min(one.end_seconds, grid.end_seconds)) + 1)
+        stop = min(len(bottom), grid.place(min(one.end_seconds, grid.end_seconds)) + 1, grid.count)
+        count = max(0, stop - first)
         ground = f"/{one.style}" if tinted else ""
-        for cell in range(first, min(stop, grid.last - grid.first + 1)):
-            work[cell] = one.style if one.of_busy else style + ground
-            idle[cell] = one.style if one.of_busy else one.style + ground
-    styles = [
-        none if one == zero else some for one, none, some in zip(bottom, idle, work, strict=True)
-    ]
+        styles[first : first + count] = [one.style if one.of_busy else style + ground] * count
+        idle[first : first + count] = [one.style if one.of_busy else one.style + ground] * count
+    for match in re.finditer(f"{zero}+", bottom):
+        start, stop = match.span()
+        styles[start:stop] = idle[start:stop]
     parts: list[Part] = []
+    stop = 0
     for name, cells_of_it in groupby(styles):
-        start = parts[-1][1] if parts else 0
-        parts.append((start, start + len(list(cells_of_it)), name))
+        start, stop = stop, stop + len(list(cells_of_it))
+        parts.append((start, stop, name))
     return parts
 
 
@@ -523,16 +524,17 @@ def highest(
     """Return the most that a chart of ``width`` columns shows, or ``least`` if that is more."""
     if series is None or width <= 0:
         return least
-    known = [one[2] for one in window.grid(width).columns_of(series) if one is not None]
-    return max(known if least is None else [least, *known], default=None)
+    known = filter(None, window.grid(width).columns_of(series))
+    most = max(map(itemgetter(2), known), default=least)
+    return most if least is None or most is None else max(least, most)
 
 
 _MEAN_COLUMNS = 30
 
 
-def mean_shown(series: Columns | None, window: TimeWindow) -> float | None:
+def mean_shown(series: Series | PolledThenSampled | None, window: TimeWindow) -> float | None:
     """Return the mean of what charts show of ``series``; ``None`` where they show nothing."""
     if series is None:
         return None
-    known = [one[1] for one in window.grid(_MEAN_COLUMNS).columns_of(series) if one is not None]
-    return sum(known) / len(known) if known else None
+    grid = window.grid(_MEAN_COLUMNS)
+    return series.mean(grid.moment, grid.column_seconds, grid.count)

@@ -187,7 +187,8 @@ class Page:
                 self.table_page = max(1, rows - 1)
             if rows or panel is table:
                 lines, zones = panel.draw(self, rows)
-                self.zones += [zone._replace(y=zone.y + len(self.lines)) for zone in zones]
+                top = len(self.lines)
+                self.zones += [Zone(top + y, *place) for y, *place in zones]
                 self.lines += lines
             if panel is table:
                 del self.lines[max(0, self.height - below) :]

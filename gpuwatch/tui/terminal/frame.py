@@ -152,10 +152,11 @@ class Row:
 
     def add(self, text: str, style: str = "text") -> Row:
         """Append ``text`` as it is, cut at the line's end."""
+        width = len(text)
         if not text.isascii() and MAYBE_WIDE.search(text):
             # What has no width of its own would widen the character before it.
             text = text[next((at for at, one in enumerate(text) if cell_len(one)), _END) :]
-        width = width_of(text)
+            width = width_of(text)
         room = self._width - self.used
         if width > room:
             text, width = set_cell_size(text, room), room
