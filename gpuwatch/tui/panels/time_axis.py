@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Host, JobMember, Process
-from gpuwatch.core.model.records import changed
 from gpuwatch.core.registry import GPU, HOST, MAIN, Field, Unit
 from gpuwatch.core.store import (
     GPU_SERIES,
@@ -65,7 +64,7 @@ def shown_gpu(view: View, gpu: Gpu) -> Gpu:
         for name in _FLICKERING
         if getattr(gpu.reading, name) is not None
     }
-    shown = changed(gpu, reading=changed(gpu.reading, **means))
+    shown = replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
     view.kept[f"shown {gpu.uuid}"] = window, gpu, shown
     return shown
 
@@ -83,7 +82,7 @@ def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
         if getattr(process, name, None) is not None
     }
     known = {name: value for name, value in means.items() if value is not None}
-    return changed(process, **known)
+    return replace(process, **known)  # type: ignore[arg-type]
 
 
 def past_gpu(view: View, gpu: Gpu) -> Gpu:
