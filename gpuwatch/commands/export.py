@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CsvFiles(NamedTuple):
-    """Where the tables of ``gpuwatch report --csv`` go."""
+    """The files that the tables of ``gpuwatch report --csv`` go to."""
 
     csv: str | None
     csv_processes: str | None

@@ -36,8 +36,12 @@ FILES = ["alerts.yml", "dashboard.json", "gpuwatch.service", "Containerfile", "d
 def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
     """``host:port``, ``[::1]:port``; ``:port`` is that of all interfaces."""
     host, colon, port = value.rpartition(":")
-    if not colon or not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
+    if not colon or not re.fullmatch(r"\d+", port, re.ASCII):
         raise click.BadParameter(f"{clean(value, 60)!r} is not an address: write it as host:port.")
+    if len(port) > 5 or int(port) > 65535:
+        raise click.BadParameter(
+            f"{clean(port, 20)} is not a port: write a number from 0 to 65535."
+        )
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

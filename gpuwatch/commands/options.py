@@ -373,7 +373,7 @@ def remote_options(more_help: str = "") -> Decorator:
 
 
 class Look(NamedTuple):
-    """How the dashboard is drawn."""
+    """The options for how the dashboard is drawn."""
 
     ascii_mode: bool | None
     theme: str | None

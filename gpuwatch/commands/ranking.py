@@ -59,10 +59,9 @@ class Ranks(NamedTuple):
             raise click.UsageError("--since is for a ranking: add --by user, job or cause.")
         folder = next((one for one in folders if Path(one).is_dir()), None)
         if self.by is None and folder is not None:
-            raise click.UsageError(
-                f"{shown(folder)} is a folder: say what to rank its recordings by, as in: gpuwatch "
-                f"report {shown(folder)} --by user"
-            )
+            from gpuwatch.sources.logs.text import is_folder
+
+            raise click.UsageError(is_folder(shown(folder)))
         return self.by is not None
 
 

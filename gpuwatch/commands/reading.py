@@ -21,7 +21,7 @@ from gpuwatch.commands.options import (
     option_user,
 )
 from gpuwatch.commands.printing import EXIT_INTERRUPTED, STANDARD_STREAM, StatusLine
-from gpuwatch.commands.watching import GPUS_MAX, of_users, terminated_as_interrupted
+from gpuwatch.commands.watching import GPUS_MAX, terminated_as_interrupted
 from gpuwatch.core.text import SentenceError, clean
 
 if TYPE_CHECKING:
@@ -96,10 +96,10 @@ class Cut(NamedTuple):
     ) -> Iterator[Snapshot]:
         """Return the snapshots of it; ``first``: when the recording began, where ``log`` does not
         begin with it. Raises ``click.UsageError`` for a part that cannot be."""
-        from gpuwatch.sources.gpu_filter import only_gpus
+        from gpuwatch.sources.gpu_filter import only_gpus, only_users
 
         found = self._between(log.snapshots, last, first)
-        found = (of_users(only_gpus(one, self.only), self.users) for one in found)
+        found = (only_users(only_gpus(one, self.only), self.users) for one in found)
         return found if self.pid is None else _of_job(found, self.pid)
 
     def _between(
@@ -250,7 +250,7 @@ def _summed_report(path: str, cut: Cut) -> Report | None:
     from gpuwatch.recording.file import frames_of, ledger_between
     from gpuwatch.sources.logs.text import LogStats
 
-    frames = frames_of(path)
+    frames = frames_of(path, whole=cut.begin is None and cut.end is None)
     begins = [frame.begin_unix_seconds for frame in frames]
     ends = [frame.summed.part.time.end for frame in frames if frame.summed and frame.summed.part]
     # Where a clock was set back, the lines know more of what came when.

@@ -171,7 +171,7 @@ def recorded(
 
 
 async def _recorded(request: Request, source: Source, progress: _Progress) -> None:
-    """Until the time is over, the job has ended, or a signal comes."""
+    """Record until the time is over, the job has ended, or a signal comes."""
     import asyncio
 
     from gpuwatch.core.sampler import Sampler

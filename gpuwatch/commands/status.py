@@ -37,6 +37,10 @@ def status_command(watched: Watched, as_json: bool, as_csv: bool, quick: bool) -
         settle_seconds=0.0 if quick else SETTLE_SECONDS,
         on_wait=_say_waiting if is_terminal(sys.stderr) else None,
     )
+    from gpuwatch.sources.gpu_filter import no_such_gpu
+
+    if not snapshot.gpus and (says := no_such_gpu(snapshot)):
+        raise click.UsageError(says)
     if watched.pid is not None:
         snapshot = attached_only(snapshot, watched.pid)
         for note in notes:

@@ -54,10 +54,9 @@ def make_source(
         click.echo("\n".join([f"{name:{width}}  {text}" for name, text in SCENARIOS.items()]))
         click.get_current_context().exit()
     demo, separator, size = demo.partition(":")
-    if separator and not (size.isascii() and size.isdigit() and int(size) <= GPUS_MAX):
+    if separator and not (size.isascii() and size.isdigit() and 1 <= int(size) <= GPUS_MAX):
         raise click.UsageError(
-            f"{clean(size, 20)!r} is no number of GPUs: write --demo starved:8 (at most "
-            f"{GPUS_MAX})."
+            f"{clean(size, 20)!r} is no number of GPUs: write --demo starved:8 (1 to {GPUS_MAX})."
         )
     if demo not in SCENARIOS:
         from difflib import get_close_matches

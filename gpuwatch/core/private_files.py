@@ -89,7 +89,7 @@ def read_own(path: Path, most: int) -> bytes:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """All of ``data`` or nothing, readable by its owner alone; a link is replaced, not followed.
+    """Write all of ``data`` or nothing, readable by its owner alone; replace a link, not follow it.
     Raises ``OSError``."""
     beside = path.with_name(f"{BESIDE}{os.getpid()}-{path.name}")
     try:

@@ -1065,6 +1065,7 @@ _MOVING -= {"memory_used_bytes", "power_limit_watts", "temperature_celsius"}
 HOST_SERIES = charted(HOST)
 
 PROCESS_SERIES = ("gpu_busy_percent", "cpu_percent")
+_MAIN_THREAD = ("main_thread_cpu_percent",)
 
 FINE_JOB_SERIES = {
     "main_thread_cpu_percent": "main_thread_samples",
@@ -1108,6 +1109,7 @@ class Store:
         self._host = Table(HOST_SERIES)
         self._cores = Table((), JOB_READINGS_KEPT, LONG_TIERS)
         self._processes: dict[tuple[ProcessKey, GpuKey | None], Table] = {}
+        self._main_threads: dict[ProcessKey, Table] = {}
         self._jobs: dict[ProcessKey, Table] = {}
         self._busy: dict[GpuKey, SampledSeries] = {}
         self._fine: dict[tuple[ProcessKey, str], PolledThenSampled] = {}
@@ -1147,6 +1149,10 @@ class Store:
 
     def process(self, key: ProcessKey, gpu_uuid: GpuKey | None, name: str) -> Series | None:
         return _named(self._processes.get((key, gpu_uuid)), name, PROCESS_SERIES)
+
+    def main_thread(self, key: ProcessKey) -> Series | None:
+        """Return the main thread's CPU percent of a rank of a job."""
+        return _named(self._main_threads.get(key), *_MAIN_THREAD, _MAIN_THREAD)
 
     def job(self, key: ProcessKey, name: str) -> Series | PolledThenSampled | None:
         """Return a job's series, by ``Job.key``."""
@@ -1256,8 +1262,19 @@ class Store:
                     both.fine.add_latest(samples, getattr(job, name), at, offset, spacing)
             for member in job.members:
                 child = member.key
+                if member.role == "rank":
+                    self._add_main_thread(child, at, spacing, member.main_thread_cpu_percent)
                 if child not in shown:
                     self._add_process((child, None), at, spacing, (None, member.cpu_percent))
+
+    def _add_main_thread(
+        self, key: ProcessKey, at: float, spacing: Spacing, percent: float | None
+    ) -> None:
+        table = self._main_threads.get(key)
+        if table is None:
+            kept = PROCESS_READINGS_KEPT
+            table = self._begin(self._main_threads, key, _MAIN_THREAD, kept, SPARK_TIERS)
+        _add(table, at, spacing, (percent,))
 
     def _begin(
         self,
@@ -1282,6 +1299,8 @@ class Store:
     def _forget(self, before: float) -> None:
         for key in [key for key, table in self._processes.items() if table.latest_at < before]:
             del self._processes[key]
+        for rank in [k for k, table in self._main_threads.items() if table.latest_at < before]:
+            del self._main_threads[rank]
         for job in [key for key, table in self._jobs.items() if table.latest_at < before]:
             del self._jobs[job]
             self._read.pop(job, None)

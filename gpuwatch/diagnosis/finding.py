@@ -161,6 +161,8 @@ class Finding:
     summary: str
     """A sentence: what and where, with its numbers."""
     gpus: tuple[GpuKey, ...] = ()
+    late: tuple[GpuKey, ...] = ()
+    """Those of them that the others wait for."""
     job: ProcessKey | None = None
     since_unix_seconds: float | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -169,6 +171,9 @@ class Finding:
     cost_share: float | None = None
     """Share of the GPU time of its job, while that was watched, that is lost, 0 to 1. The shares of
     one job add up to 1 at most."""
+    lost_share: float | None = None
+    """Share of that time that is lost now, 0 to 1: over what the sentence speaks of, the last
+    minute or the pauses remembered; ``None``: nothing is lost, or only ``cost_share`` is known."""
     cost_gpu_seconds: float | None = None
     """GPU time lost to it so far."""
     idle_seconds_lost: tuple[tuple[GpuKey, float], ...] = ()
@@ -187,6 +192,11 @@ class Finding:
     @property
     def key(self) -> FindingKey:
         return FindingKey(self.rule, self.gpus, self.job)
+
+    @property
+    def share_lost(self) -> float | None:
+        """Return the share that is lost now; of what was found elsewhere, the share lost so far."""
+        return self.cost_share if self.lost_share is None else self.lost_share
 
     @property
     def lost_joules(self) -> float | None:
@@ -357,10 +367,10 @@ LOST_AFTER_SECONDS = 30.0
 
 
 def lost_gpus(found: Diagnosis, snapshot: Snapshot) -> float:
-    """Return how many GPUs' time is lost to the findings: the sum of what is shown of each."""
+    """Return how many GPUs' time is lost to the findings now: the sum of what is shown of each."""
     # A share is of all GPUs of its job, also where the finding names one of them.
     used: dict[ProcessKey | None, int] = {job.key: len(job.gpu_uuids) for job in snapshot.jobs}
-    each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in found.findings]
+    each = [(one.share_lost or 0.0) * used.get(one.job, len(one.gpus)) for one in found.findings]
     return min(sum(each), len(snapshot.gpus))
 
 
@@ -465,12 +475,14 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         summary=filled(says, names(gpus), len(gpus), of=len(members)),
         confidence=min([one.confidence for one in members]),
         gpus=gpus,
+        late=tuple(dict.fromkeys([uuid for one in members for uuid in one.late])),
         job=first.job if len(jobs) == 1 else None,
         since_unix_seconds=lowest(one.since_unix_seconds for one in members),
         advice=_advice(members),
         gain=_gain([one.gain for one in members]),
         lost_watts=mean(one.lost_watts for one in members),
         cost_share=_share(members),
+        lost_share=_share_now(members),
         cost_gpu_seconds=total(one.cost_gpu_seconds for one in members),
         idle_seconds_lost=(),
         watched_gpu_seconds=_watched(members),
@@ -524,6 +536,18 @@ def _share(members: Sequence[Finding]) -> float | None:
     return min(1.0, lost / watched) if watched else 0.0
 
 
+def _share_now(members: Sequence[Finding]) -> float | None:
+    """Return the share of the time of all their jobs that is lost now, 0 to 1; a job weighs by the
+    time of its GPUs that was watched."""
+    shares = [one.share_lost for one in members]
+    if len(members) == 1 or None in shares:
+        return members[0].lost_share
+    weights = [one.watched_gpu_seconds or 0.0 for one in members]
+    lost = sum([(share or 0.0) * weight for share, weight in zip(shares, weights, strict=True)])
+    watched = _watched(members)
+    return min(1.0, lost / watched) if watched else 0.0
+
+
 def _watched(members: Sequence[Finding]) -> float | None:
     """Return the GPU time that they were watched for; that of GPUs that several share, once."""
     watched: dict[tuple[GpuKey, ...], float | None] = {}
@@ -538,7 +562,7 @@ def _rank(finding: Finding) -> tuple[int, float, float, float]:
 
 def _is_near(more: Finding, less: Finding) -> bool:
     """Whether about as much is lost to both; ``more`` ranks before ``less``."""
-    if (more.severity == "error") != (less.severity == "error"):
+    if more.severity != less.severity:
         return False
     costs = (more.cost_gpu_seconds or 0.0, less.cost_gpu_seconds or 0.0)
     if costs == (0.0, 0.0):

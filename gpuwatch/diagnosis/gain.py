@@ -8,9 +8,10 @@ is the gain, and what it is of is named with it. Pure functions of a ``Window``.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
-from gpuwatch.diagnosis.facts.window import JobFacts, Window
+from gpuwatch.diagnosis.facts.window import HostFacts, JobFacts, Window
 from gpuwatch.diagnosis.finding import Advice, Gain
 from gpuwatch.diagnosis.rule import Firing, Rule
 from gpuwatch.diagnosis.rules.shared import cards, loaders, words
@@ -150,9 +151,29 @@ def _cores(window: Window, job: JobFacts, cost: float = 1.0) -> list[_Limit]:
     queued = 0.0 if workers is None else workers.run_queue_wait_percent or 0.0
     processes = len(job.ranks) + (0.0 if workers is None else workers.count)
     if processes > cores and queued >= loaders.QUEUED_PERCENT:
+        if loaders.wait_by_turns(workers):
+            # Together they leave cores idle in their waits, which more of them would fill.
+            return [_Limit(by, max(1.0, min(cores, used + _idle_cores(window.host)) / used))]
         # What they do not get now, more or fewer of them would not get either.
         return [_Limit(by, 1.0 / cost, high=1.2)]
     return [_Limit(by, cores / (cost * used))]
+
+
+def _idle_cores(host: HostFacts) -> float:
+    """Cores of the machine that nobody uses; 0 also where that was not read."""
+    if host.core_count is None or host.cpu_percent is None:
+        return 0.0
+    return host.core_count * (1.0 - host.cpu_percent / 100.0)
+
+
+def _by_turns(number: _Limit, cores: _Limit) -> _Limit:
+    """Limit of workers that compute and wait by turns: they do not always wait when a core is
+    wanted, so that close to both limits neither is reached."""
+    times = (number.times**-2 + cores.times**-2) ** -0.5
+    # More workers are no slower.
+    return min(number, cores, key=attrgetter("times"))._replace(
+        times=max(times, min(1.0, number.times))
+    )
 
 
 def _workers(window: Window, job: JobFacts, present: float, wanted: float) -> list[_Limit] | None:
@@ -171,8 +192,11 @@ def _workers(window: Window, job: JobFacts, present: float, wanted: float) -> li
     waits = loaders.in_network_wait(workers) > workers.cpu_percent
     if waits and receives * times > LATENCY_BYTES_PER_SECOND:
         return None
-    number = words.counted(wanted, "worker")
-    return [_Limit(number, times), *_cores(window, job), *_main_thread(job)]
+    number = _Limit(words.counted(wanted, "worker"), times)
+    cores = _cores(window, job)
+    if cores and loaders.wait_by_turns(workers):
+        return [_by_turns(number, cores[0]), *_main_thread(job)]
+    return [number, *cores, *_main_thread(job)]
 
 
 def _first_workers(window: Window, job: JobFacts, wanted: float) -> list[_Limit] | None:

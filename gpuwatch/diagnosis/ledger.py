@@ -78,6 +78,8 @@ class Episode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     job: ProcessKey | None = None
     gpus: tuple[GpuKey, ...] = ()
     """All GPUs that it was ever about."""
+    late: tuple[GpuKey, ...] = ()
+    """Those that the others waited for."""
     begin_unix_seconds: UnixSeconds = 0.0
     end_unix_seconds: UnixSeconds | None = None
     """``None`` while it holds."""
@@ -115,7 +117,7 @@ class Episode(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 OF_FINDING = (
     *("rule", "severity", "confidence", "summary", "says"),
-    *("evidence", "advice", "gain", "lost_watts", "ruled_out", "job"),
+    *("evidence", "advice", "gain", "lost_watts", "ruled_out", "job", "late"),
 )
 """Fields of a finding that are kept of it as they are."""
 

@@ -35,6 +35,8 @@ class Firing:
     """Readings that would have made it surer."""
     gpus: tuple[GpuKey, ...] = ()
     """GPUs that it is about; empty: all of the window."""
+    late: tuple[GpuKey, ...] = ()
+    """Those of them that the others wait for."""
     lost_share: float | None = None
     """0 to 1: the share of the window's time those GPUs lost to it; ``None``: nothing is lost."""
     lost_while_busy: bool = False
@@ -98,7 +100,7 @@ PAUSES = GpuState("pauses", "starved")
 THROTTLED = GpuState("throttled", "throttled")
 WAITING = GpuState("waiting", "waiting")
 UNDERUSED = GpuState("underused", "waiting")
-SLOWEST = GpuState("slowest", "fed")
+STRAGGLER = GpuState("straggler", "late")
 IDLE = GpuState("idle", "idle")
 NO_ANSWER = GpuState("no answer", "error")
 
@@ -139,8 +141,6 @@ class Rule:
     """Whether it fires only for GPUs that stay idle."""
     means: GpuState | None = None
     """State of its GPUs, where that does not follow from the time that is lost to it."""
-    late_first: bool = False
-    """Whether the first of its GPUs is the one that the others wait for."""
     of_pauses: bool = False
     """Whether it says what a pause of the GPU was."""
     has_look_alikes: bool = True
@@ -158,12 +158,12 @@ class Rule:
     check: Check = _unchecked
 
     def state_of(
-        self, gpu: GpuKey, gpus: Sequence[GpuKey], severity: str, *, loses_time: bool = True
+        self, gpu: GpuKey, late: Sequence[GpuKey], severity: str, *, loses_time: bool = True
     ) -> GpuState | None:
-        """Return the state of a GPU among ``gpus``, those of a finding; ``None``: the finding says
-        nothing of how busy it is."""
-        if self.late_first and gpu == gpus[0]:
-            return SLOWEST
+        """Return the state of a GPU of a finding, of which the others wait for those that are
+        ``late``; ``None``: the finding says nothing of how busy it is."""
+        if gpu in late:
+            return STRAGGLER
         if self.means is not None or self.lost_while_busy:
             return self.means
         if severity == "info" or not loses_time:

@@ -43,6 +43,8 @@ class Subject:
         """Seconds of its GPUs' time lost to each rule's findings."""
         self._idle_lost: dict[str, dict[Hashable, float]] = {}
         """Part of it in which they idled, by GPU."""
+        self._lost_shares: dict[str, float] = {}
+        """Share of all time that each rule's finding costs now, 0 to 1."""
         self._counted: dict[tuple[str, Hashable], float] = {}
         """Moment up to which time has been counted, by rule and GPU."""
         self._ranked: list[RankedFinding] = []
@@ -76,9 +78,11 @@ class Subject:
                 state.update(verdict, seconds, unix, watched, late)
         led = frozenset([one.name for one in self._ranked])
         self._ranked = arrange(window, self._states, led)
+        taken: dict[Hashable, float] = dict.fromkeys(self.gpus or (_time_key(window),), 0.0)
         for one in self._ranked:
             if one.firing.lost_share is not None and one.state.fires_now:
                 self._account(one, window, now, one.firing.lost_share)
+                self._lost_shares[one.name] = self._share_now(one, window, now, taken)
         self.looked_at = now
 
     def _account(self, ranked: RankedFinding, window: Window, now: float, claim: float) -> None:
@@ -99,6 +103,23 @@ class Subject:
             for begin, end in _outside_restarts(window, since, now):
                 self._lose(name, key, begin, end, share, busy=busy)
             self._counted[name, key] = self._time.end_of(key)
+
+    def _share_now(
+        self, ranked: RankedFinding, window: Window, now: float, taken: dict[Hashable, float]
+    ) -> float:
+        """Return the share of the time of all GPUs that is lost to it now. What is ``taken`` of the
+        time of each, 0 to 1, grows by it: no time is lost twice."""
+        idle: dict[Hashable, float] = {gpu.uuid: gpu.idle_share for gpu in window.gpus}
+        firing, lost = ranked.firing, 0.0
+        for key in taken.keys() & firing.gpus if firing.gpus else taken:
+            share = (firing.lost_share or 0.0) / self._time.sharers(key, self, now)
+            # The first is believed; to the others it lost what else is idle.
+            is_whole = ranked.state.loses_busy_time or not taken[key]
+            left = (1.0 if is_whole else idle.get(key, 1.0)) - taken[key]
+            share = max(0.0, min(share, left))
+            taken[key] += share
+            lost += share
+        return lost / len(taken)
 
     def _lose(
         self, rule: str, key: Hashable, begin: float, end: float, share: float, *, busy: bool
@@ -178,6 +199,7 @@ class Subject:
             summary=said(window, firing, says),
             says=template(says),
             gpus=gpus,
+            late=firing.late,
             job=None if window.job is None else window.job.key,
             since_unix_seconds=state.since_unix_seconds,
             evidence=(
@@ -189,6 +211,7 @@ class Subject:
             lost_watts=lost_watts(window, firing, while_busy=state.loses_busy_time),
             ruled_out=tuple(self._ruled_out(window, ranked)),
             cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),
+            lost_share=self._lost_shares.get(ranked.name),
             cost_gpu_seconds=lost if gpus else None,
             idle_seconds_lost=tuple(
                 [

@@ -90,7 +90,7 @@ class Terminal(NamedTuple):
 
 
 class ClockPair(NamedTuple):
-    """Both clocks at one moment."""
+    """Read both clocks at one moment."""
 
     unix: float
     monotonic: float

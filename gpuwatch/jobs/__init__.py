@@ -1,1 +1,1 @@
-"""From processes to jobs."""
+"""Jobs, put together from processes."""

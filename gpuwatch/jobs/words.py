@@ -1,6 +1,6 @@
 """A job in words: one place for the page, the screen and the report."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Host, Job, JobMember, JobRank, TrainingLoop
@@ -47,14 +47,15 @@ STALE_SECONDS = 15.0
 _DOING = {"validation": "validating", "checkpoint": "saving a checkpoint", "idle": "idle"}
 
 
-def loop_facts(job: Job, now: float | None = None) -> list[str]:
+def loop_facts(job: Job, now: float | None = None, said: Collection[str] = ()) -> list[str]:
     """Return facts that the job reports of its own loop, the most important first: ``waits for data
-    43%``, ``512 samples/s``, ``compute 51%`` ...; empty where nobody reports. ``now`` is unix
-    time."""
+    43%``, ``512 samples/s``, ``compute 51%`` ...; empty where nobody reports. ``now`` is unix time;
+    ``said``: readings whose numbers stand beside."""
     loops = job.loops
     if not loops:
         return []
-    facts = _doing(loops) + _waits(job) + _speed(loops)
+    facts = _doing(loops) + _waits(job, told="data_wait_share" in said)
+    facts += [] if "samples_per_second" in said else _speed(loops)
     facts += _shares("compute", loops, "compute_share") + _progress(loops) + _memory(loops)
     facts += _shares("copy", loops, "copy_share")
     if len(loops) < len(job.ranks):
@@ -87,8 +88,10 @@ def _doing(loops: Sequence[TrainingLoop]) -> list[str]:
     return [_DOING[phase]] if phase in _DOING and not others else []
 
 
-def _waits(job: Job) -> list[str]:
+def _waits(job: Job, *, told: bool) -> list[str]:
     slow = waits_most(job)
+    if told:
+        return [] if slow is None else [f"{rank_name(slow)} waits most"]
     who = "" if slow is None else f", {rank_name(slow)} most"
     return _shares("waits for data", job.loops, "data_wait_share", who)
 

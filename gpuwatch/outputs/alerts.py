@@ -49,6 +49,8 @@ class AlertFinding(Part, frozen=True, kw_only=True):
     gpus: tuple[str, ...]
     """Numbers of its GPUs, ``0.1`` of a MIG instance; without those that are gone."""
     gpu_uuids: tuple[GpuKey, ...]
+    late: tuple[str, ...]
+    """Numbers of those that the others wait for."""
     jobs: tuple[AlertJob, ...]
     since_unix_seconds: float | None
     cost_share: float | None
@@ -136,6 +138,7 @@ def _alert_finding(found: Finding, snapshot: Snapshot) -> AlertFinding:
         **{name: getattr(found, name) for name in _SAME},
         gpus=tuple([gpu_label(gpu) for gpu in snapshot.gpus if gpu.uuid in found.gpus]),
         gpu_uuids=found.gpus,
+        late=tuple([gpu_label(gpu) for gpu in snapshot.gpus if gpu.uuid in found.late]),
         jobs=tuple([_alert_job(key, snapshot) for key in keys if key is not None]),
         advice=tuple([_alert_advice(one) for one in found.advice]),
     )

@@ -165,10 +165,11 @@ def _line(
 
 STATE_HUES = {
     "fed": ("#4fbf95", "#007a5e"),
-    "starved": ("#f0b040", "#b36b00"),
-    "throttled": ("#d566c0", "#9c1f86"),
-    "waiting": ("#7f95ff", "#3b4fd0"),
-    "idle": ("#7f8891", "#767e86"),
+    "starved": ("#f0b040", "#985a00"),
+    "throttled": ("#c873b6", "#9c1f86"),
+    "waiting": ("#8599e6", "#3b4fd0"),
+    "late": ("#f28b50", "#b8480a"),
+    "idle": ("#89929b", "#626a72"),
 }
 """Colour of each state of a GPU, on a dark ground and on a light one."""
 BOLD, DIM, RED, YELLOW, CYAN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[36m"

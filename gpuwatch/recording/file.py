@@ -4,8 +4,9 @@ A recording is JSON, a header and a line for each snapshot (``codec``), in zstd 
 each; plain and gzip files are read as well. A frame holds the very lines that ``gpuwatch stream``
 prints. Before each stands a skippable frame, which ``zstdcat`` and other readers pass over, with an
 ``Entry``: when the frame begins, and the statistics and findings of the frame before. So a
-recording can be opened anywhere, drawn and reported without unpacking its lines. Damaged lines
-are skipped and counted; a recording cut short is good up to its last whole line.
+recording can be opened anywhere, drawn and reported without unpacking its lines. From time to time
+a ``Total`` adds up all entries before it, so that a week is reported as fast as an hour. Damaged
+lines are skipped and counted; a recording cut short is good up to its last whole line.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.json import Decoder as EntryDecoder
 from msgspec.json import Encoder
 
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
 ENTRY = b"\x51\x2a\x4d\x18"
 """First bytes of a skippable frame; its length follows. (Those of an older gpuwatch begin with 50
 and hold less: such a recording is read line by line.)"""
+TOTAL = b"\x52\x2a\x4d\x18"
+"""First bytes of a skippable frame with a ``Total``."""
 _LENGTH_BYTES = 4
 _ENTRY_MOST = 1024 * 1024
 _UNPACKED_MOST = 16 * 1024 * 1024
@@ -73,6 +76,7 @@ _LEVEL = 6
 _WINDOW_LOG = 20
 """Window of some snapshots of a large machine, in which what has not changed since is found."""
 _encode = Encoder().encode
+Offset = Annotated[int, Meta(gt=0, lt=2**60)]
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -88,6 +92,18 @@ class Entry(Struct, frozen=True, kw_only=True):
     """Findings of that time: those that hold, and those that ended since."""
     unknown: tuple[Unchecked, ...] | None = None
     """Rules that could not be checked at its end; ``None``: nobody looked."""
+
+
+class Total(Struct, frozen=True, kw_only=True):
+    """Sum of a recording in one file so far: all that its entries say. It stands before an entry,
+    now and then."""
+
+    entry: Entry
+    """Entry that would stand here, were all frames before it a single one."""
+    first_bytes: Offset
+    """Bytes from the entry of the first frame to here."""
+    last_bytes: Offset
+    """Bytes from the entry of the last frame to here."""
 
 
 class Mark(NamedTuple):
@@ -110,6 +126,7 @@ class Mark(NamedTuple):
 
 
 _DECODER = EntryDecoder(Entry)
+_TOTAL_DECODER = EntryDecoder(Total)
 E = TypeVar("E")
 
 
@@ -123,8 +140,18 @@ def compressor() -> zstd.ZstdCompressor:
 
 
 def packed_entry(entry: Entry) -> bytes:
-    data = zstd.compress(_encode(entry))
-    return ENTRY + len(data).to_bytes(_LENGTH_BYTES, "little") + data
+    return _packed(ENTRY, entry)
+
+
+def packed_total(total: Total) -> bytes:
+    """Return what is written of ``total``: nothing where that is more than a reader takes."""
+    data = _packed(TOTAL, total)
+    return data if len(data) <= _ENTRY_MOST else b""
+
+
+def _packed(begins: bytes, what: Struct) -> bytes:
+    data = zstd.compress(_encode(what))
+    return begins + len(data).to_bytes(_LENGTH_BYTES, "little") + data
 
 
 def frame_end(tail: bytes) -> bytes:
@@ -159,17 +186,22 @@ def entries_of(path: str) -> Iterator[tuple[Path, int, Entry]]:
 
 
 def entries_in(
-    file: BinaryIO, decoder: EntryDecoder[E], *, as_written: bool = False
+    file: BinaryIO,
+    decoder: EntryDecoder[E],
+    *,
+    as_written: bool = False,
+    begin: int = 0,
+    end: float = math.inf,
 ) -> Iterator[tuple[int, E]]:
-    """Read the entries of one file, with the place of each. ``as_written``: texts are left as they
-    are, which is much faster; whoever uses one cleans it."""
-    descriptor, at = file.fileno(), 0
+    """Read the entries of one file, with the place of each, from the byte ``begin`` up to ``end``.
+    ``as_written``: texts are left as they are, which is much faster; whoever uses one cleans it."""
+    descriptor, at = file.fileno(), begin
     if os.pread(descriptor, len(ENTRY), 0) != ENTRY:
         return
     left = _UNPACKED_A_BYTE * os.fstat(descriptor).st_size + _UNPACKED_MOST
-    while left > 0 and (data := os.pread(descriptor, _CHUNK_BYTES, at)):
+    while left > 0 and at < end and (data := os.pread(descriptor, _CHUNK_BYTES, at)):
         place = -1
-        while left > 0 and (place := data.find(ENTRY, place + 1)) >= 0:
+        while left > 0 and (place := data.find(ENTRY, place + 1)) >= 0 and at + place < end:
             text = _text_at(descriptor, at + place)
             left -= len(text)
             entry = _entry(text, decoder, as_written=as_written)
@@ -178,11 +210,47 @@ def entries_in(
         at += max(1, len(data) - len(ENTRY) + 1) if len(data) == _CHUNK_BYTES else len(data)
 
 
-def _text_at(descriptor: int, offset: int) -> bytes:
+def _totals_in(file: BinaryIO) -> list[tuple[int, Total]]:
+    """Return the last totals of one file, each with its place: together they are about as much of
+    it as can be. They are looked for from its end on, and what they are about is not read."""
+    descriptor = file.fileno()
+    size = end = os.fstat(descriptor).st_size
+    found: list[tuple[int, Total]] = []
+    left = _UNPACKED_A_BYTE * size + _UNPACKED_MOST
+    while end > 0 and left > 0:
+        begin = max(0, end - _CHUNK_BYTES)
+        # One that begins before the end reaches beyond it.
+        place = os.pread(descriptor, end - begin + len(TOTAL) - 1, begin).rfind(TOTAL)
+        end = begin if place < 0 else begin + place
+        if place < 0:
+            continue
+        text = _text_at(descriptor, end, TOTAL)
+        left -= len(text)
+        total = _entry(text, _TOTAL_DECODER)
+        if total is not None and _is_sound(descriptor, end, total):
+            found.append((end, total))
+            end -= total.first_bytes
+    return found[::-1]
+
+
+def _is_sound(descriptor: int, offset: int, total: Total) -> bool:
+    """Whether the entries that a total adds up are where it says, and no clock was set back among
+    them: then the lines know more of what came when."""
+    part, places = total.entry.part, (total.first_bytes, total.last_bytes)
+    if part is None or part.time.begin is None or part.time.set_back or max(places) > offset:
+        return False
+    entries = [_entry(_text_at(descriptor, offset - place), _DECODER) for place in places]
+    return all(
+        one is not None and one.begin_unix_seconds is not None and one.run == total.entry.run
+        for one in entries
+    )
+
+
+def _text_at(descriptor: int, offset: int, begins: bytes = ENTRY) -> bytes:
     """Return the text of the entry at ``offset``; empty where there is none."""
-    head = os.pread(descriptor, len(ENTRY) + _LENGTH_BYTES, offset)
-    size = int.from_bytes(head[len(ENTRY) :], "little")
-    if not head.startswith(ENTRY) or size > _ENTRY_MOST:
+    head = os.pread(descriptor, len(begins) + _LENGTH_BYTES, offset)
+    size = int.from_bytes(head[len(begins) :], "little")
+    if not head.startswith(begins) or size > _ENTRY_MOST:
         return b""
     data = os.pread(descriptor, size, offset + len(head))
     try:
@@ -276,6 +344,11 @@ class RecordingFile:
             raise
 
     @property
+    def end_offset(self) -> int:
+        """The place in the file where the next frame begins, once the last is ended."""
+        return os.fstat(self._descriptor).st_size + len(self._pending)
+
+    @property
     def stuck(self) -> bool:
         """Whether the disk refused something, which waits to be written."""
         return self.trouble is not None
@@ -283,7 +356,7 @@ class RecordingFile:
     def begin(self, entry: bytes, text: str) -> None:
         """End the frame before, and begin one with ``text``; in a packed file ``entry`` goes before
         it."""
-        self._end_frame()
+        self.end_frame()
         if self.packed:
             self._pending += entry
             self._frame = compressor() if text else None
@@ -340,14 +413,15 @@ class RecordingFile:
 
     def close(self) -> None:
         """End the file well, as far as the disk takes it."""
-        self._end_frame()
+        self.end_frame()
         self._put()
         with suppress(OSError):
             os.fsync(self._descriptor)
         with suppress(OSError):
             os.close(self._descriptor)
 
-    def _end_frame(self) -> None:
+    def end_frame(self) -> None:
+        """End the last frame, where one is open."""
         if self._frame is not None:
             self._pending += self._frame.flush()
             self._frame, self._unflushed = None, False
@@ -776,10 +850,12 @@ def ledger_of(entries: Iterable[Entry]) -> Ledger:
 
 
 class Frame(NamedTuple):
-    """A frame of a recording, between the entries before and after it."""
+    """A frame of a recording, between the entries before and after it; or all frames that a total
+    adds up, as one."""
 
     file: Path
     offset: int
+    """Place of its entry; of several, that of the last."""
     begin_unix_seconds: float
     opening: Entry
     summed: Entry | None
@@ -789,20 +865,40 @@ class Frame(NamedTuple):
     """How well its lines could be read, where they had to be."""
 
 
-def frames_of(path: str) -> list[Frame]:
-    """Return the frames of a recording in the order of the file: none of any other file."""
+def frames_of(path: str, *, whole: bool = False) -> list[Frame]:
+    """Return the frames of a recording in the order of the file: none of any other file. ``whole``:
+    only all of it together is asked for, so that those of a total are one."""
     found: list[Frame] = []
-    for file, offset, entry in entries_of(path):
-        if found and found[-1].summed is None and _sums_up(entry, found[-1]):
-            found[-1] = found[-1]._replace(summed=entry)
-        if entry.begin_unix_seconds is not None:
-            found.append(Frame(file, offset, entry.begin_unix_seconds, entry, None))
+    # A pipe is not opened to see.
+    if Path(path).is_file():
+        with suppress(OSError), closing(FileSet(path)) as files:
+            for file in files:
+                _add_frames(found, file, whole=whole)
     for place, frame in enumerate(found):
         if frame.summed is None:
             before = found[place - 1] if place else None
             until = found[place + 1].begin_unix_seconds if place + 1 < len(found) else math.inf
             found[place] = _summed(path, before, frame, until)
     return found
+
+
+def _add_frames(found: list[Frame], file: BinaryIO, *, whole: bool) -> None:
+    name, begin = Path(file.name), 0
+
+    def add_until(end: float) -> None:
+        for offset, entry in entries_in(file, _DECODER, begin=begin, end=end):
+            if found and found[-1].summed is None and _sums_up(entry, found[-1]):
+                found[-1] = found[-1]._replace(summed=entry)
+            if entry.begin_unix_seconds is not None:
+                found.append(Frame(name, offset, entry.begin_unix_seconds, entry, None))
+
+    for offset, total in _totals_in(file) if whole else ():
+        first = offset - total.first_bytes
+        # With the entry of its first frame, which sums up the one before.
+        add_until(first + 1)
+        found[-1] = found[-1]._replace(offset=offset - total.last_bytes, summed=total.entry)
+        begin = offset
+    add_until(math.inf)
 
 
 def _sums_up(entry: Entry, frame: Frame) -> bool:

@@ -28,7 +28,15 @@ from gpuwatch.core.private_files import why
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import plural
 from gpuwatch.diagnosis.ledger import Ledger
-from gpuwatch.recording.file import Entry, RecordingError, RecordingFile, new_engine, packed_entry
+from gpuwatch.recording.file import (
+    Entry,
+    RecordingError,
+    RecordingFile,
+    Total,
+    new_engine,
+    packed_entry,
+    packed_total,
+)
 from gpuwatch.recording.redaction import redacted
 from gpuwatch.recording.statistics import Statistics
 from gpuwatch.sources.logs.text import rotated_files, split_name
@@ -40,6 +48,11 @@ if TYPE_CHECKING:
 __all__ = ["BackgroundRecorder", "Recorder", "RecordingError", "RecordingState"]
 
 FRAME_SECONDS = 60.0
+TOTAL_SECONDS = 3600.0
+"""Time between two totals, at least: that of less is added up in a moment."""
+_TOTAL_SHARE = 1 / 32
+"""Part of the time so far that passes until the next, at least: in a file of a week, two hundredths
+are totals."""
 _QUEUE_MOST = 120
 """Snapshots that wait for a disk that hangs."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -96,6 +109,8 @@ class Recorder:
         self._file: RecordingFile | None = self._opened()
         self._file_began: float | None = None
         """Time of the file's first snapshot."""
+        self._total: _RunningTotal | None = None
+        """Sum of the entries in the file."""
         self._file_snapshots = 0
         self._closed_bytes = 0
         self._before: Snapshot | None = None
@@ -192,8 +207,8 @@ class Recorder:
         if begins:
             # Each frame can be read alone.
             header = self._lines.header(snapshot)
-            entry = self._taken_entry(snapshot.taken_at_unix_seconds)
-            file.begin(entry, f"{header}\n{self._lines.lines(snapshot)}\n")
+            text = f"{header}\n{self._lines.lines(snapshot)}\n"
+            self._begin_frame(file, snapshot.taken_at_unix_seconds, text)
         else:
             file.write(f"{self._lines.lines(snapshot)}\n")
         return True
@@ -201,9 +216,23 @@ class Recorder:
     def _write_end(self) -> None:
         """Write the statistics of the last frame of the file."""
         if self._file is not None and self._file_snapshots and self._can_write():
-            self._file.begin(self._taken_entry(None), "")
+            self._begin_frame(self._file, None, "")
 
-    def _taken_entry(self, begin: float | None) -> bytes:
+    def _begin_frame(self, file: RecordingFile, begin: float | None, text: str) -> None:
+        """Begin a frame with ``text``, or (``begin`` is ``None``) end the file, after what sums up
+        the frame before; and all frames before, where enough was added."""
+        entry = self._taken_entry(begin)
+        data = packed_entry(entry)
+        file.end_frame()
+        total = b""
+        if self._total is not None:
+            total = self._total.added_entry(entry, self._ledger, file.end_offset)
+        if file.packed and begin is not None:
+            self._total = self._total or _RunningTotal(begin)
+            self._total.note_frame(file.end_offset + len(total))
+        file.begin(total + data, text)
+
+    def _taken_entry(self, begin: float | None) -> Entry:
         counted = self._statistics.grid is not None
         entry = Entry(
             run=self._run,
@@ -213,7 +242,7 @@ class Recorder:
             unknown=None if self._diagnosis is None else self._diagnosis.unknown,
         )
         self._ledger_until = self._latest or -math.inf
-        return packed_entry(entry)
+        return entry
 
     # The file.
 
@@ -224,6 +253,7 @@ class Recorder:
         file.close()
         self._closed_bytes += file.written_bytes
         self._file, self._file_began, self._file_snapshots = None, None, 0
+        self._total = None
 
     def _leave_lost_file(self) -> str | None:
         """End a file that no longer has its name, and return what happened, as a clause. Checked
@@ -313,6 +343,46 @@ class Recorder:
                 path.unlink()
                 removed = True
         return removed
+
+
+class _RunningTotal:
+    """Sum of the entries of one file so far, which is written at longer and longer intervals."""
+
+    def __init__(self, begin_unix_seconds: float) -> None:
+        self._begin = self._written_until = begin_unix_seconds
+        self._statistics = Statistics()
+        self._first_offset: int | None = None
+        self._last_offset = 0
+
+    def note_frame(self, offset: int) -> None:
+        """Note where the entry of the next frame is."""
+        self._first_offset = offset if self._first_offset is None else self._first_offset
+        self._last_offset = offset
+
+    def added_entry(self, entry: Entry, ledger: Ledger, offset: int) -> bytes:
+        """Add the entry after the last frame, and return the total to be written at ``offset``:
+        nothing while little came since the last."""
+        if entry.part is None or self._first_offset is None:
+            return b""
+        self._statistics.merge(entry.part)
+        end, is_last = entry.part.time.end, entry.begin_unix_seconds is None
+        passed = end - self._begin
+        since = passed if is_last else end - self._written_until
+        if since < max(TOTAL_SECONDS, 0.0 if is_last else _TOTAL_SHARE * passed):
+            return b""
+        self._written_until = end
+        return packed_total(
+            Total(
+                entry=Entry(
+                    run=entry.run,
+                    part=self._statistics.whole_part(),
+                    ledger=ledger.page(self._begin),
+                    unknown=entry.unknown,
+                ),
+                first_bytes=offset - self._first_offset,
+                last_bytes=offset - self._last_offset,
+            )
+        )
 
 
 class BackgroundRecorder:

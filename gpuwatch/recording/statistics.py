@@ -337,6 +337,10 @@ PackedCell = Annotated[list[Number], Meta(max_length=4)]
 all the time, and where that was always the same, it alone; empty: nothing was read."""
 
 
+OVERFULL = 2.0
+"""Time in a bucket, by its width, at most: two parts can each be about some of the same seconds."""
+
+
 class Course(Struct, array_like=True):
     """Buckets of one width, each with the values of one reading."""
 
@@ -357,7 +361,7 @@ class Course(Struct, array_like=True):
             if count == 1:
                 yield middle, width, cell[0], cell[0], cell[0]
             elif count >= 3:
-                seconds = width if count == 3 else min(width, cell[3])
+                seconds = width if count == 3 else min(OVERFULL * width, cell[3])
                 if seconds > 0.0:
                     yield middle, seconds, cell[0], cell[1], cell[2]
 
@@ -410,7 +414,15 @@ class Profile:
         """Add ``value``, which held from ``since`` to ``until``, both on the grid's clock."""
         self._add(since, until, value, value, value)
 
-    def _add(self, since: float, until: float, mean: float, low: float, high: float) -> None:
+    def _add(
+        self,
+        since: float,
+        until: float,
+        mean: float,
+        low: float,
+        high: float,
+        weight: float = 1.0,
+    ) -> None:
         grid = self._grid
         since = max(since, grid.start) - grid.start
         until -= grid.start
@@ -421,16 +433,32 @@ class Profile:
             held = (until if until < edge else edge) - since
             # Times are sums of floats: what spills over an edge by rounding is nothing.
             if held > width * 1e-6:
-                self._held[bucket] += held
-                self._sums[bucket] += held * mean
+                self._held[bucket] += weight * held
+                self._sums[bucket] += weight * held * mean
                 self._minima[bucket] = min(self._minima[bucket], low)
                 self._maxima[bucket] = max(self._maxima[bucket], high)
             since, bucket = edge, bucket + 1
 
     def add_course(self, added: Course) -> None:
+        grid = self._grid
+        first = (added.begin - grid.start) / added.seconds
+        if added.seconds == grid.seconds and first >= 0.0 and first.is_integer():
+            # Of the same buckets nothing is spread over others, whatever adds up to them.
+            self._add_buckets(int(first), added)
+            return
         for middle, seconds, mean, low, high in added.middles():
             begin = middle - 0.5 * added.seconds
-            self._add(begin, begin + seconds, mean, low, high)
+            held = min(seconds, added.seconds)
+            self._add(begin, begin + held, mean, low, high, seconds / held)
+
+    def _add_buckets(self, first: int, added: Course) -> None:
+        for middle, seconds, mean, low, high in added.middles():
+            at = first + int((middle - added.begin) / added.seconds)
+            if at < self._grid.buckets:
+                self._held[at] += seconds
+                self._sums[at] += seconds * mean
+                self._minima[at] = min(self._minima[at], low)
+                self._maxima[at] = max(self._maxima[at], high)
 
     def halve(self) -> None:
         merged: tuple[tuple[array[float], Callable[[float, float], float], float], ...] = (
@@ -452,9 +480,11 @@ class Profile:
                 stat = Stat(self._minima[at], self._maxima[at], self._sums[at], held)
                 yield start + at * width, start + (at + 1) * width, stat
 
-    def take_course(self) -> Course | None:
-        """Return what was added, and forget it; ``None``: nothing was."""
+    def course(self, *, exact: bool) -> Course | None:
+        """Return what was added, ``None`` where nothing was; ``exact``: so that no figure that is
+        made of it differs."""
         width = self._grid.seconds
+        digits, slack = (5, 1e-6) if exact else (2, 0.01)
         packed: list[PackedCell] = []
         first = None
         for at, held in enumerate(self._held):
@@ -463,16 +493,16 @@ class Profile:
             first = at if first is None else first
             packed += [[]] * (at - first - len(packed))
             low, high = self._minima[at], self._maxima[at]
-            cell = [rounded(number) for number in (self._sums[at] / held, low, high)]
-            if held < 0.99 * width:
-                cell.append(round(held, 2))
+            mean = rounded(self._sums[at] / held, digits - 1)
+            cell = [mean, rounded(low), rounded(high)]
+            if abs(held - width) > slack * width:
+                cell.append(round(held, digits))
             elif low == high:
                 del cell[1:]
             packed.append(cell)
         if first is None:
             return None
-        self.clear()
-        return Course(round(self._grid.start + first * width, 3), width, packed)
+        return Course(self._grid.start + first * width, width, packed)
 
     def columns(self, until: float) -> tuple[list[float | None], ...]:
         """Return the lowest, mean and highest value of each bucket up to that which holds
@@ -496,9 +526,9 @@ _WHOLE_FROM = 1e4
 """Value from which decimals are not worth their room."""
 
 
-def rounded(value: float) -> float:
+def rounded(value: float, digits: int = _DIGITS) -> float:
     """Return ``value`` with as many digits as are worth their room in a file."""
-    return float(round(value)) if abs(value) >= _WHOLE_FROM else round(float(value), _DIGITS)
+    return float(round(value)) if abs(value) >= _WHOLE_FROM else round(float(value), digits)
 
 
 class ReadingsPart(Struct, omit_defaults=True, kw_only=True):
@@ -532,14 +562,21 @@ class Readings:
             for name, stat in self.sums.items()
         ]
 
-    def take(self) -> dict[str, Any]:
-        """Return what was counted, as the fields of a ``ReadingsPart``, and count anew."""
-        taken, courses = self.sums, {n: one.take_course() for n, one in self.profiles.items()}
-        self._begin()
+    def counted(self, *, exact: bool) -> dict[str, Any]:
+        """Return what was counted, as the fields of a ``ReadingsPart``."""
+        courses = {name: one.course(exact=exact) for name, one in self.profiles.items()}
         return {
-            "readings": {name: stat for name, stat in taken.items() if stat.high is not None},
+            "readings": {name: stat for name, stat in self.sums.items() if stat.high is not None},
             "profiles": {name: one for name, one in courses.items() if one is not None},
         }
+
+    def take(self) -> dict[str, Any]:
+        """Return what was counted, as the fields of a ``ReadingsPart``, and count anew."""
+        taken = self.counted(exact=False)
+        for profile in self.profiles.values():
+            profile.clear()
+        self._begin()
+        return taken
 
     def merge(self, part: ReadingsPart) -> None:
         for name, stat in part.readings.items():
@@ -1665,6 +1702,25 @@ class Statistics:
             del self.jobs[key]
         self._begin_cells(end)
         return part
+
+    def whole_part(self) -> Part:
+        """Return all that was counted, to be written down at once: it is counted on."""
+        host = self.host
+        return Part(
+            time=self.time,
+            **asdict(self.noted),
+            gpus=[
+                GpuPart(identity=one.identity, sums=one.sums, **one.readings.counted(exact=True))
+                for one in self.gpus.values()
+            ],
+            jobs=[job.sums for job in self.jobs.values()],
+            processes=ProcessesPart(
+                used=list(self.processes.used.values()), left_out=self.processes.left_out
+            ),
+            host=None
+            if host is None
+            else HostPart(facts=host.facts, **host.readings.counted(exact=True)),
+        )
 
     def forget_gone_gpus(self) -> None:
         """Forget the GPUs that were not in the last snapshot."""

@@ -1,11 +1,13 @@
 """The part of a machine that was asked for, as if there were nothing else on it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from gpuwatch.core.model import Gpu, Job, Problem, ProcessKey, Snapshot
+from gpuwatch.core.model import Gpu, Job, Problem, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import ReadOptions
 from gpuwatch.core.units import gpu_label
+
+_NO_GPU = "There is no GPU"
 
 
 def only_wanted(snapshot: Snapshot, options: ReadOptions) -> Snapshot:
@@ -36,7 +38,7 @@ def only_gpus(snapshot: Snapshot, wanted: Collection[str]) -> Snapshot:
     missing = [one for one in wanted if not any(_is_called(gpu, one) for gpu in gpus)]
     if missing:
         labels = ", ".join(map(gpu_label, snapshot.gpus))
-        there = f"There is no GPU {', '.join(missing)} here: this machine has {labels}."
+        there = f"{_NO_GPU} {', '.join(missing)} here: this machine has {labels}."
         problems.append(Problem(source="nvml", message=there))
     return replace(
         snapshot,
@@ -47,15 +49,40 @@ def only_gpus(snapshot: Snapshot, wanted: Collection[str]) -> Snapshot:
     )
 
 
+def no_such_gpu(snapshot: Snapshot) -> str | None:
+    """Return which of the GPUs that were asked for are not there, as a sentence."""
+    return next((one.message for one in snapshot.problems if one.message.startswith(_NO_GPU)), None)
+
+
 def only_slurm_job(snapshot: Snapshot, number: str, given: Collection[str]) -> Snapshot:
     """Cut ``snapshot`` down to the processes and jobs of the Slurm job ``number``, and to the GPUs
-    that were ``given`` to it or are used by it.
+    that were ``given`` to it or are used by it."""
+    part = _only_of(snapshot, lambda one: one.slurm_job == number, f"Slurm job {number}", given)
+    return replace(part, gpus=tuple([_without_other_jobs(gpu, number) for gpu in part.gpus]))
+
+
+def only_users(snapshot: Snapshot, users: Collection[str]) -> Snapshot:
+    """Cut ``snapshot`` down to the processes and jobs of ``users``, and to the GPUs that they use;
+    leave all of it without any."""
+    if not users:
+        return snapshot
+    return _only_of(snapshot, lambda one: one.user in users, f"those of {' and '.join(users)}")
+
+
+def _only_of(
+    snapshot: Snapshot,
+    is_own: Callable[[Job | Process], bool],
+    whose: str,
+    given: Collection[str] = (),
+) -> Snapshot:
+    """Cut ``snapshot`` down to some processes and jobs, and to the GPUs that were ``given`` to them
+    or are used by them.
 
     Of the processes that are left out, only their presence on one of its GPUs is said, so that no
     rule takes the others for all that run there.
     """
-    jobs = [job for job in snapshot.jobs if job.slurm_job == number]
-    own = _members(jobs) | {one.key for one in snapshot.processes if one.slurm_job == number}
+    jobs = [job for job in snapshot.jobs if is_own(job)]
+    own = _members(jobs) | {one.key for one in snapshot.processes if is_own(one)}
     processes = [one for one in snapshot.processes if one.key in own]
     used = {one.gpu_uuid for one in processes}.union(*[job.gpu_uuids for job in jobs])
     wanted = (*given, *[gpu.uuid for gpu in snapshot.gpus if gpu.uuid in used])
@@ -70,17 +97,17 @@ def only_slurm_job(snapshot: Snapshot, number: str, given: Collection[str]) -> S
     ]
     return replace(
         snapshot,
-        gpus=tuple([_without_other_jobs(gpu, number) for gpu in part.gpus]),
+        gpus=part.gpus,
         jobs=tuple(jobs),
         processes=tuple(processes),
-        problems=(*kept, *[_shared(gpu, number) for gpu in part.gpus if gpu.uuid in shared]),
+        problems=(*kept, *[_shared(gpu, whose) for gpu in part.gpus if gpu.uuid in shared]),
     )
 
 
-def _shared(gpu: Gpu, number: str) -> Problem:
+def _shared(gpu: Gpu, whose: str) -> Problem:
     return Problem(
         source="processes",
-        message=f"GPU {gpu_label(gpu)} is also used by processes outside Slurm job {number}: "
+        message=f"GPU {gpu_label(gpu)} is also used by processes outside {whose}: "
         "they are left out, so how much of the GPU each process uses is not known.",
         target=gpu.uuid,
         reading="processes",

@@ -1,4 +1,4 @@
-"""For a training job: what only it knows of its own loop, reported to any gpuwatch of this machine.
+"""Report what only a training job knows of its own loop, to any gpuwatch of this machine.
 
     from gpuwatch.torch import step, watch
 

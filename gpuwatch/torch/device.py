@@ -1,4 +1,4 @@
-"""How long the GPU was at it, by CUDA events, and how much of its memory PyTorch holds.
+"""Time on the GPU by CUDA events, and the GPU memory that PyTorch holds.
 
 Nothing here waits for the GPU: events are recorded into the stream and asked later whether they
 have come to pass (``Event.query``). Nothing here wakes a GPU either: PyTorch is not imported and

@@ -1,4 +1,4 @@
-"""For Lightning: ``Trainer(callbacks=[GpuwatchCallback()])``.
+"""A callback for Lightning: ``Trainer(callbacks=[GpuwatchCallback()])``.
 
 Works with ``lightning.pytorch`` and with ``pytorch_lightning``. A step is a batch. Waits for data
 are what the trainer's own profiler calls ``train_dataloader_next``; copies to the device and saved
@@ -118,7 +118,7 @@ class GpuwatchCallback(_Base):  # type: ignore[misc]
         return noticed
 
     def _replace(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
-        """On this one object; what it can be asked for otherwise stays as it is."""
+        """Wrap a method of this one object; what it can be asked for otherwise stays as it is."""
         if name not in vars(owner):
             setattr(owner, name, method)
             self._replaced.append((owner, name))

@@ -33,7 +33,7 @@ class Publisher:
 
     @property
     def is_forked(self) -> bool:
-        """This process is a child of the one that made it, by a fork no hook of Python's saw."""
+        """Whether this process was forked from the one that made it, unseen by Python's hooks."""
         return os.getpid() != self._pid
 
     def open(self, now: int) -> bool:

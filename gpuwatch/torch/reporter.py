@@ -269,7 +269,7 @@ class Reporter:
         self.publisher.close()
 
     def forget(self) -> None:
-        """In a child: leave the parent's file alone and begin anew."""
+        """Leave the parent's file alone and begin anew, in a child."""
         try:
             before = self.publisher
             self._begin_anew()

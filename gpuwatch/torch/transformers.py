@@ -1,4 +1,4 @@
-"""For the trainer of Hugging Face Transformers: ``Trainer(..., callbacks=[GpuwatchCallback()])``.
+"""A callback for Hugging Face's trainer: ``Trainer(..., callbacks=[GpuwatchCallback()])``.
 
 A step is one of the trainer's own, gradient accumulation and all. Between the events the trainer's
 own flags say what comes next: logging, evaluating, saving, or the next batches; so a wait for data
@@ -90,7 +90,7 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
             REPORTER.trainer_ends()
 
     def _steps_to_come(self, state: Any) -> int | None:
-        """In this epoch, which ``max_steps`` can end early."""
+        """Steps in this epoch, which ``max_steps`` can end early."""
         if self._steps is None or state.max_steps <= 0:
             return self._steps
         left: int = state.max_steps - state.global_step

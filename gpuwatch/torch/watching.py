@@ -269,13 +269,13 @@ def copying() -> _Mark:
 
 
 def epoch(number: int) -> None:
-    """This epoch begins; without it, every pass through a watched loader is one, from 0."""
+    """Note that an epoch begins; without it, every pass through a watched loader is one, from 0."""
     if REPORTER.follows_this_thread():
         REPORTER.epoch_is(number)
 
 
 def describe() -> str:
-    """Where this process reports, or why it does not, as a sentence."""
+    """Say where this process reports, or why it does not, in a sentence."""
     return REPORTER.publisher.describe()
 
 

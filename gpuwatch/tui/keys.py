@@ -1,4 +1,4 @@
-"""Every key, once: the bindings, the footers, the help and a test that presses them all read this.
+"""The keys: the bindings, the footers, the help and a test that presses them all read this.
 
 An action is a method ``action_NAME`` of the screen or, with ``app.`` before it, of a controller.
 """
@@ -131,7 +131,13 @@ FINDINGS_KEYS: tuple[Key, ...] = (
     Key("end", "edge(1)"),
     Key("enter", "open", "enter", "in the list: open the evidence", "Diagnosis"),
     Key("y", "copy", "y", "in the list: copy the finding as text", "Diagnosis"),
-    Key("u", "app.unknown", "u", "in the list: checks that need more data", "Diagnosis"),
+    Key(
+        "u",
+        "app.unknown",
+        "u",
+        "in the list: undecided causes, and what they lack",
+        "Diagnosis",
+    ),
     *_quiet(*_DIAGNOSIS_KEYS[1:]),
 )
 
@@ -272,13 +278,20 @@ DETAIL_FOOTER = _footer(
 )
 FINDINGS_FOOTER = _footer(
     (*FINDINGS_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
-    *("q|back", "enter|evidence:open", "up down|select:move(1)", "copy", "unknown", "mark"),
+    *(
+        "q|back",
+        "enter|evidence:open",
+        "up down|select:move(1)",
+        "copy",
+        "undecided:unknown",
+        "mark",
+    ),
     "help",
 )
 EVIDENCE_FOOTER = _footer(
     (*EVIDENCE_KEYS, *FINDINGS_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
     *("q|back", "up down|scroll:scroll_body(1)", "y|copy:copy_finding"),
-    *("left right|other finding:other(1)", "u|unknown", *_TIME_ITEMS, "help"),
+    *("left right|other finding:other(1)", "u|undecided:unknown", *_TIME_ITEMS, "help"),
 )
 REPORT_FOOTER = _footer(
     (*REPORT_KEYS, *APP_KEYS),

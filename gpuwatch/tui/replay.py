@@ -365,7 +365,7 @@ def beside(state: ReplayState, at: float, step: int) -> FindingStop | str:
     if stop is not None:
         return stop
     if state.progress < 1.0 and step > 0:
-        return f"none so far: {state.progress:.0%} of the recording is read; press again later"
+        return "looking for the next finding: it is shown once it is read"
     if not state.findings:
         return f"nothing was found {'so far' if state.arriving else 'in this recording'}"
     return f"no finding begins {'later' if step > 0 else 'before this'}"
@@ -417,6 +417,9 @@ class PlayerScreen(Protocol):
     def show_moment(self, shown: DiagnosedSnapshot) -> None: ...
 
     def redraw(self) -> None: ...
+
+    def note_more_is_known(self) -> None:
+        """Bring what is said of the whole recording up to date: more of it has been read."""
 
     def say(self, message: str) -> None: ...
 
@@ -581,7 +584,7 @@ class Player:
         if seek is not None and self.latest is not before:
             self.screen.show_moment(seek.shown)
         elif changed:
-            self.screen.redraw()
+            self.screen.note_more_is_known()
         return busy
 
     def _adopt(self) -> bool:
@@ -740,6 +743,8 @@ class ReplayController(Controller):
         self._typing = typing
         typing.openers["go_to"] = self.action_go_to
         self._diagnosed = player.make_engine is not None
+        self._awaits_finding = False
+        """The next finding has been asked for and is not read yet."""
         self._marks: dict[tuple[int, float], tuple[FindingMark, ...]] = {}
         """Marks of the overview, by how much of it is known."""
         self.view.replay = player.state
@@ -812,6 +817,11 @@ class ReplayController(Controller):
     def redraw(self) -> None:
         self.display.redraw()
 
+    def note_more_is_known(self) -> None:
+        if self._awaits_finding:
+            self.action_to_mark(1)
+        self.display.redraw()
+
     @property
     def charts_seconds(self) -> float:
         return self.view.timeline.span_seconds
@@ -819,6 +829,7 @@ class ReplayController(Controller):
     # -- keys -------------------------------------------------------------------------------------
 
     def action_pause(self) -> None:
+        self._awaits_finding = False
         self._player.play_or_pause()
         self.display.redraw()
 
@@ -830,13 +841,16 @@ class ReplayController(Controller):
             self.display.answer(f"{speed:g}x is the {end}")
 
     def action_to_mark(self, step: int) -> None:
-        """Go to the finding after this moment (1) or before it (-1)."""
+        """Go to the finding after this moment (1) or before it (-1); to one that is not read yet as
+        soon as it is, unless the person goes elsewhere meanwhile."""
         stop = self._player.stop_beside(step)
+        self._awaits_finding = False
         if isinstance(stop, FindingStop):
             self._player.seek(stop.at)
             begin = time.strftime("%H:%M:%S", time.localtime(stop.finding.begin_unix_seconds))
             self.display.answer(f"{begin} {clean(stop.finding.summary)}")
         else:
+            self._awaits_finding = step > 0 and self._player.state.progress < 1.0
             self.display.answer(stop)
 
     def action_move_cursor(self, step: int) -> None:
@@ -844,6 +858,7 @@ class ReplayController(Controller):
         if self.view.timeline.cursor_seconds is not None:
             self._timeline.action_move_cursor(step)
         else:
+            self._awaits_finding = False
             self._player.step(step)
             self.display.redraw()
 
@@ -851,6 +866,7 @@ class ReplayController(Controller):
         self.seek(self._player.heading + seconds)
 
     def seek(self, at: float) -> None:
+        self._awaits_finding = False
         self._player.seek(at)
         self.display.redraw()
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sqlite3
 import struct
 import sys
@@ -198,8 +199,9 @@ def test_the_values_of_a_run_cover_all_of_it(
     itself."""
     pytest.importorskip(tool.partition(":")[0])
     monkeypatch.chdir(tmp_path)
-    # A busy machine takes longer to import it.
+    # A busy machine takes longer to import it, and to lay out its database.
     monkeypatch.setattr(log, "FLUSH_SECONDS", 120.0)
+    monkeypatch.setattr(log, "CHECK_SECONDS", 120.0)
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     idle = [
@@ -263,6 +265,28 @@ def test_a_tool_that_hangs_or_fails_is_a_sentence(
     assert hangs is False or time.monotonic() - before < 100
     assert [one[: len(says)] for one in made.said] == [says]
     assert "\x1b" not in made.said[0]
+
+
+def test_a_check_that_takes_long_is_not_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow may be laying out its database, of which half cannot be used."""
+    for name in ("go", "done"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "mlflow.py").write_text(
+        "from pathlib import Path\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "def MlflowClient():\n"
+        "    (folder / 'done').write_text((folder / 'go').read_text())\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    monkeypatch.setattr(log, "CHECK_SECONDS", 0.0)
+    assert log.checked("mlflow") == "mlflow"
+    assert log._CHECKING[-1].poll() is None
+    # Both wait for the process.
+    (tmp_path / "go").write_text("laid out")
+    assert (tmp_path / "done").read_text() == "laid out"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import re
 import shutil
 from dataclasses import replace
 from functools import cache
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -127,6 +128,32 @@ def test_what_two_recordings_say_counts_once(folder: Path, gpuwatch: Gpuwatch) -
     for name in ("given_gpu_seconds", "lost_gpu_seconds"):
         assert after["total"][name] == pytest.approx(before["total"][name], rel=0.02)
         assert alone["total"][name] == pytest.approx(before["total"][name], rel=0.05)
+
+
+def test_a_recording_of_seconds_counts_too(tmp_path: Path, gpuwatch: Gpuwatch) -> None:
+    """One that is still written to, or was cut off, in its first minute."""
+    # It writes each snapshot at once.
+    seconds = count(0.0, 5.0)
+    recorder = Recorder(tmp_path / "run.jsonl.zst", monotonic=lambda: next(seconds))
+    for one in taken()[:9]:
+        recorder.push(one)
+    (tmp_path / "copy").mkdir()
+    shutil.copy(tmp_path / "run.jsonl.zst", tmp_path / "copy")
+    recorder.close()
+    asked = ("--by", "user", "--json")
+    young = gpuwatch("report", str(tmp_path / "copy"), *asked).json
+    whole = gpuwatch("report", str(tmp_path / "run.jsonl.zst"), *asked).json
+    assert young["total"]["given_gpu_seconds"] > 100.0
+    assert young["total"] == whole["total"]
+
+
+def test_what_a_cause_cost_is_a_share_of_the_time_given(folder: Path, gpuwatch: Gpuwatch) -> None:
+    """By cause as by user: the shares of all causes add up to what the verdict says."""
+    ran = gpuwatch("report", str(folder), "--by", "cause").out
+    assert "OF GIVEN" in ran
+    (whole,) = re.findall(r"were lost \((\d+)%\)", ran)
+    shares = [int(one) for one in re.findall(r"(?m)^[a-z].* +(\d+)% ", ran)]
+    assert sum(shares) == pytest.approx(int(whole), abs=2)
 
 
 def test_a_part_of_the_time_has_its_part(folder: Path, gpuwatch: Gpuwatch) -> None:

@@ -218,13 +218,13 @@ def test_two_recordings_are_compared(
 ) -> None:
     """As text, JSON and HTML."""
     command = ("compare", starved, healthy)
-    assert "Gone: loader_cpu_bound." in gpuwatch(*command).words
+    assert "Gone: loader is CPU-bound." in gpuwatch(*command).words
     value = gpuwatch(*command, "--json").json
     assert value["comparable"] is True
     assert [found["state"] for found in value["findings"]] == ["gone"]
     out = tmp_path / "out.html"
     gpuwatch(*command, "--html", str(out))
-    assert "Gone: loader_cpu_bound" in out.read_text(encoding="utf-8")
+    assert "Gone: loader is CPU-bound" in out.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

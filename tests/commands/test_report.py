@@ -130,7 +130,7 @@ def test_any_two_are_compared(gpuwatch: Gpuwatch) -> None:
         (("--list", "4"), "--list shows all"),
         (("--list", "--html", "-"), "it takes no --html"),
         (("train.py",), "is not a file"),
-        (("/",), "is a folder: say what to rank its recordings by"),
+        (("/",), "rank all recordings in it with gpuwatch report / --by user"),
     ],
 )
 @pytest.mark.usefixtures("store")

@@ -13,6 +13,7 @@ from tests.commands.conftest import Gpuwatch
 from tests.support.long_recording import Piece, snapshots
 
 PIECES = (Piece("healthy", 200.0), Piece("starved", 400.0))
+LATER = (Piece(None, 3600.0), Piece("starved", 300.0))
 
 
 @cache
@@ -119,3 +120,82 @@ def test_a_damaged_summary_costs_nothing(path: str, tmp_path: Path, gpuwatch: Gp
         for said in (one, other)
     ]
     assert costs[0] == pytest.approx(costs[1], rel=0.05)
+
+
+@cache
+def totalled() -> bytes:
+    """``recorded()`` with a total every two minutes."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpuwatch.recording.recorder.TOTAL_SECONDS", 120.0)
+        path = Path(folder, "run.jsonl.zst")
+        recorder = Recorder(path)
+        for snapshot in snapshots(PIECES, gpus=2, interval=1.0):
+            recorder.push(snapshot)
+        recorder.close()
+        return path.read_bytes()
+
+
+def report_of(data: bytes, folder: Path, gpuwatch: Gpuwatch) -> str:
+    path = folder / "one.jsonl.zst"
+    path.write_bytes(data)
+    return gpuwatch("report", str(path)).out
+
+
+@pytest.mark.parametrize("share", [1.0, 0.9, 0.3])
+def test_totals_say_what_the_minutes_say(share: float, tmp_path: Path, gpuwatch: Gpuwatch) -> None:
+    """A report by totals is the same text, of a whole recording and of one that was cut off."""
+    with_totals = totalled()
+    data = with_totals[: int(share * len(with_totals))]
+    assert data.count(file.TOTAL) >= 1
+    # A reader that does not know totals passes over them.
+    minutes = data.replace(file.TOTAL, b"\x53" + file.TOTAL[1:])
+    assert report_of(data, tmp_path, gpuwatch) == report_of(minutes, tmp_path, gpuwatch)
+
+
+def test_two_recordings_in_one_file_have_totals_of_their_own(
+    tmp_path: Path, gpuwatch: Gpuwatch
+) -> None:
+    """One that goes on in a file that was cut off adds to what that has."""
+    path = tmp_path / "run.jsonl.zst"
+    path.write_bytes(totalled()[: len(totalled()) // 2])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpuwatch.recording.recorder.TOTAL_SECONDS", 120.0)
+        recorder = Recorder(path)
+        for snapshot in snapshots(LATER, gpus=2, interval=1.0):
+            recorder.push(snapshot)
+        recorder.close()
+    data = path.read_bytes()
+    minutes = data.replace(file.TOTAL, b"\x53" + file.TOTAL[1:])
+    assert report_of(data, tmp_path, gpuwatch) == report_of(minutes, tmp_path, gpuwatch)
+
+
+def test_minutes_in_a_total_are_not_read(
+    tmp_path: Path, gpuwatch: Gpuwatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A week is reported as fast as an hour."""
+    read: list[int] = []
+    entries = file.entries_in
+
+    def noted(*given: object, **named: object) -> object:
+        for offset, entry in entries(*given, **named):  # type: ignore[arg-type]
+            read.append(offset)
+            yield offset, entry
+
+    monkeypatch.setattr(file, "entries_in", noted)
+    report_of(totalled(), tmp_path, gpuwatch)
+    # The entry of the first frame, and the one that ends the recording.
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize("place", [20, 8, -1])
+def test_a_damaged_total_costs_nothing(place: int, tmp_path: Path, gpuwatch: Gpuwatch) -> None:
+    """One that cannot be read, or lies about where it begins, is passed over."""
+    data = bytearray(totalled())
+    last = data.rfind(file.TOTAL)
+    if place > 0:
+        data[last + place : last + place + 30] = bytes(30)
+    else:
+        # What it adds up is no longer where it says.
+        del data[last - 5 : last]
+    minutes = bytes(data).replace(file.TOTAL, b"\x53" + file.TOTAL[1:])
+    assert report_of(bytes(data), tmp_path, gpuwatch) == report_of(minutes, tmp_path, gpuwatch)

@@ -360,3 +360,29 @@ def test_one_finding_of_several_jobs_has_their_range() -> None:
     mild = replace(one(4, None), severity="info")
     (open_,) = as_causes([mild, *found], lambda _: "GPUs")
     assert (open_.gain, open_.severity) == (None, "warning")
+
+
+def by_turns(count: float, cpu: float, queue: float, used: float) -> Window:
+    """Workers that wait 120 ms for a batch of pictures, then decode it, on two cores."""
+    workers = w.workers(count, cpu_percent=cpu, run_queue_wait_percent=queue, at_work_share=0.9)
+    return small(2, used, 2.0, workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("window", "now", "then", "measured"),
+    [
+        (by_turns(1, 55.8, 1.6, 0.57), 1, 2, 1.85),
+        (by_turns(1, 55.8, 1.6, 0.57), 1, 3, 2.27),
+        (by_turns(1, 55.8, 1.6, 0.57), 1, 6, 2.84),
+        (by_turns(2, 47.4, 11.3, 0.97), 2, 3, 1.23),
+        (by_turns(2, 47.4, 11.3, 0.97), 2, 6, 1.54),
+        (by_turns(3, 40.6, 25.4, 1.24), 3, 6, 1.25),
+    ],
+)
+def test_workers_that_wait_and_compute_in_turns_fill_cores_by_and_by(
+    window: Window, now: int, then: int, measured: float
+) -> None:
+    """Each figure was measured; close to both limits, of workers and of cores, neither is
+    reached."""
+    gain = workers_to("loader_io_bound", window, 0.9, now, then)
+    assert gain.factor == pytest.approx(measured, rel=CLOSE)

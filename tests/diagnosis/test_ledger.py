@@ -252,7 +252,8 @@ def test_episodes_of_one_cause_are_one_for_a_person() -> None:
 def test_what_is_kept_is_read_as_it_was() -> None:
     """An episode goes through its JSON with its evidence, and one of an older recording, which has
     less, is read as well."""
-    (one,) = fed([(10.0, (finding(cost=4.0),))]).episodes()
+    (one,) = fed([(10.0, (finding(cost=4.0, late=("GPU-0",)),))]).episodes()
+    assert one.finding().late == ("GPU-0",)
     assert msgspec.json.decode(msgspec.json.encode(one), type=Episode) == one
     old = (
         b'{"rule":"a","severity":"info","summary":"b","begin_unix_seconds":5,"cost_gpu_seconds":1}'

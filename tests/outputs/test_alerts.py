@@ -88,12 +88,13 @@ def test_an_event_names_gpus_and_jobs_as_people_do() -> None:
     job = Job(pid=100, started_at_unix_seconds=1.0, user="ada", slurm_job="17")
     advice = Advice(f"Raise num_workers to {number(8)}.", setting="num_workers", wanted="8")
     says = "GPUs 0 and 2 wait for data"
-    found = finding(summary=says, gpus=("GPU-0", "GPU-2"), advice=(advice,))
+    found = finding(summary=says, gpus=("GPU-0", "GPU-2"), late=("GPU-2",), advice=(advice,))
     ((_, raised),) = events(alerts(0.0), [0], found, jobs=(job,))
     assert "{" not in json.dumps(json.loads(dumps(raised))).replace('{"', "")
     said = json.loads(dumps(raised))["finding"]
     assert said["summary"] == says
     assert said["gpus"] == ["0", "2"]
+    assert said["late"] == ["2"]
     assert said["jobs"] == [
         {"pid": 100, "started_at_unix_seconds": 1.0, "user": "ada", "slurm_job": "17"}
     ]

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from html import escape
 from typing import Any
 
 import msgspec
@@ -20,7 +21,8 @@ from gpuwatch.outputs.diagnosis import (
     of_file,
     of_watch,
 )
-from gpuwatch.outputs.report.document import evidence_line
+from gpuwatch.outputs.report.document import evidence_line, report_document
+from gpuwatch.outputs.report.html import document_html
 from gpuwatch.outputs.report.model import (
     FindingUse,
     GpuUsage,
@@ -34,6 +36,7 @@ from gpuwatch.outputs.report.model import (
     TimeProfile,
     replaced,
 )
+from gpuwatch.outputs.report.text import report_text
 from gpuwatch.outputs.terminal import cell_width
 
 START = 1_700_000_000.0
@@ -127,7 +130,7 @@ def test_a_finding_has_its_cost_advice_evidence_and_what_it_is_not() -> None:
     assert lines[2].startswith("warning: loader is CPU-bound (93% sure), ")
     assert "  Lost      19 GPU-seconds, 62% of all GPU time" in lines
     assert "  Do        - Raise num_workers from 2 to 8: 6 cores are free" in lines
-    assert "  Because   - busy 38% (threshold 90%): it idles most of it" in lines
+    assert "  Because   - busy 38% (limit 90%): it idles most of it" in lines
     assert "  Against   - PCIe 4.8M/s: little" in lines
     assert "  Not       - checkpoint pauses: nothing was written" in lines
     assert "1 check lacked data at the end: stacks." in lines
@@ -148,12 +151,37 @@ GAINING = replaced(
 )
 
 
+def all_the_time(finding: FindingUse) -> FindingUse:
+    stretch = replaced(finding.stretches[0], begin_unix_seconds=START, end_unix_seconds=START + 30)
+    return replaced(finding, stretches=(stretch,))
+
+
+def test_what_held_for_a_part_of_the_time_says_what_its_cure_gains_of_all_of_it() -> None:
+    """In the same words in text, in HTML and in the verdict: 24 of 30 seconds at 1.78 times the
+    speed."""
+    gain = (
+        "num_workers 2 -> 8: about 1.8 times faster, limited by 8 cores, while it held (24s); "
+        "about 1.5 times faster over all 30s"
+    )
+    report = whole(GAINING, source=LOG)
+    assert f"Gain: {gain}." in of_file(report).verdict
+    assert gain in " ".join(report_text(report, width=300).split())
+    assert escape(gain) in document_html(report_document(report, "page"))
+
+
+def test_what_held_all_the_time_has_one_share() -> None:
+    """That of its sentence, as long as that is of all GPUs."""
+    of_all = replaced(all_the_time(FINDING), summary="GPU 0 waits for data 63% of the time")
+    assert "  Lost      19 GPU-seconds\n" in diagnosis_page(watched(of_all), width=100)
+    assert "62% of all GPU time" in diagnosis_page(watched(FINDING), width=100)
+
+
 def test_a_finding_says_what_its_cure_gains() -> None:
     """In the text, once, with the limit; in JSON in numbers, beside the advice and alone."""
     promise = "num_workers 2 -> 8: about 1.8 times faster, limited by 8 cores"
-    page = diagnosis_page(watched(GAINING), width=100)
+    page = diagnosis_page(watched(all_the_time(GAINING)), width=100)
     assert f"  Gain      {promise}" in page.splitlines()
-    assert f" Gain: {promise}." in of_file(whole(GAINING, source=LOG)).verdict
+    assert f" Gain: {promise}." in of_file(whole(all_the_time(GAINING), source=LOG)).verdict
     (found,) = json.loads(diagnosis_json(watched(GAINING)))["findings"]
     expected = {"factor": 1.78, "low": 1.5, "high": 1.96, "limited_by": "8 cores"}
     assert found["gain"] == found["advice"][0]["gain"] == expected
@@ -281,7 +309,7 @@ def test_quantities_are_written_as_a_person_writes_them(
 def test_a_threshold_does_not_repeat_what_it_is_a_share_of() -> None:
     """``75%`` after ``of a core each`` has been said."""
     evidence = Evidence("workers", 99.0, "% of a core each", 75.0)
-    assert evidence_line(evidence) == "workers 99% of a core each (threshold 75%)"
+    assert evidence_line(evidence) == "workers 99% of a core each (limit 75%)"
 
 
 def checked(text: str) -> Any:

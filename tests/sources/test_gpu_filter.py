@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gpuwatch.core.model import Problem, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.sources.gpu_filter import only_gpus, only_wanted
+from gpuwatch.sources.gpu_filter import only_gpus, only_users, only_wanted
 from gpuwatch.sources.simulated.source import SimulatedSource
 
 
@@ -73,6 +73,27 @@ def test_of_a_slurm_job_nothing_but_its_own_stays() -> None:
     assert {gpu.uuid for gpu in some.gpus} == {spare.uuid, *mine.gpu_uuids}
     assert {gpu.allocated_to for gpu in some.gpus} == {("12",)}
     assert some.problems == ()
+
+
+def test_of_a_user_nothing_but_their_own_stays() -> None:
+    """The GPUs of others are gone with their jobs; who else is on one that stays is not named."""
+    every = read("mixed", 8)
+    user = every.jobs[0].user or ""
+    mine = [job for job in every.jobs if job.user == user]
+    assert 0 < len(mine) < len(every.jobs)
+    some = only_users(every, (user,))
+    assert list(some.jobs) == mine
+    assert {gpu.uuid for gpu in some.gpus} == {uuid for job in mine for uuid in job.gpu_uuids}
+    assert {one.user for one in some.processes} == {user}
+    assert only_users(every, ("nobody",)).gpus == ()
+    assert only_users(every, ()) is every
+    shared = replace(
+        every,
+        jobs=tuple([replace(job, gpu_uuids=mine[0].gpu_uuids) for job in every.jobs]),
+        processes=tuple([replace(one, gpu_uuid=mine[0].gpu_uuids[0]) for one in every.processes]),
+    )
+    (says,) = {one.message for one in only_users(shared, (user,)).problems}
+    assert f"used by processes outside those of {user}" in says
 
 
 def test_a_slurm_job_that_has_not_begun_has_the_gpus_it_was_given() -> None:

@@ -247,7 +247,7 @@ class Job(Identified):
     loader workers whose child processes work for them, which cannot be sampled so."""
 
     def loop_of(self, rank: JobRank) -> TrainingLoop | None:
-        """This rank's report on its loop; ``None``: it does not use ``gpuwatch.torch``."""
+        """Return the rank's report on its loop; ``None``: it does not use ``gpuwatch.torch``."""
         return next((loop for loop in self.loops if loop.key == rank.key), None)
 
     @property

@@ -85,10 +85,10 @@ class Host:
     """Total less available: what a new process could not have."""
     swap_total_bytes: Whole | None = None
     swap_used_bytes: Whole | None = reading("swap", limit="swap_total_bytes")
-    pressure_cpu_some_percent: Amount | None = reading("CPU", "cpu-wait")
-    pressure_io_some_percent: Amount | None = reading("I/O", "io-wait")
+    pressure_cpu_some_percent: Amount | None = reading("CPU", "PSI cpu")
+    pressure_io_some_percent: Amount | None = reading("I/O", "PSI io")
     pressure_io_full_percent: Amount | None = reading()
-    pressure_memory_some_percent: Amount | None = reading("memory", "mem-wait")
+    pressure_memory_some_percent: Amount | None = reading("memory", "PSI mem")
     pressure_memory_full_percent: Amount | None = reading()
     """PSI: the share of time some (or all) runnable tasks waited for that resource."""
     disk_read_bytes_per_second: Amount | None = reading("disk read", "disk r")

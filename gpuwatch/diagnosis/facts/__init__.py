@@ -1,1 +1,1 @@
-"""From snapshots to windows: the facts about jobs and GPUs that rules check."""
+"""The facts about jobs and GPUs that rules check."""

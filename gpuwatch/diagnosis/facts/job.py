@@ -42,7 +42,10 @@ LATE_SECONDS = 60.0
 hardly for so long."""
 APART_RESTS_SECONDS = 5.0
 """Shorter rest that is asked of workers that began apart from those that work."""
-APART_SECONDS = 1.0
+TURNS_RESTS_SECONDS = 1.5
+"""Shorter rest that is asked where two loaders are known: they take turns, as training and
+validation do."""
+APART_SECONDS = 0.5
 """Workers of one loader are started one right after the other: a longer time lies between two
 loaders."""
 RESTS_PERCENT = 1.0
@@ -59,6 +62,9 @@ QUEUED_SECONDS = 5.0
 """A GPU that has not waited so long after they were seen has no need to."""
 LOST_SECONDS = 120.0
 """Longest idle time that is charged to a restart: beyond it the GPU waits for something else."""
+AWAITED_TIMES = 2.0
+"""Times the longest wait for new workers so far, for which others are awaited once they have
+gone."""
 WORKS_PERCENT = 3.0
 """A GPU that does less shows nothing: a copy, a display, a monitor."""
 
@@ -112,9 +118,14 @@ class Feeding:
         self._worked_at: dict[ProcessKey, float] = {}
         self._idle: dict[ProcessKey, bool] = {}
         """It has done nothing since it was first seen."""
+        self._fed: frozenset[ProcessKey] = frozenset()
+        """Those that fed at the look before."""
+        self.apart: frozenset[ProcessKey] = frozenset()
+        """Those that have been left out before: they are of another loader than those that fed."""
 
     def of(self, workers: Sequence[JobMember], at: float) -> list[JobMember]:
-        """Return the workers that feed: all of a training process while none is seen to work."""
+        """Return the workers that feed: of a training process of which none is seen to work those
+        that fed before, at first all."""
         before, self._worked_at = self._worked_at, {}
         idle, self._idle = self._idle, {}
         parents: dict[int | None, list[JobMember]] = {}
@@ -124,13 +135,21 @@ class Feeding:
             known_to_work = not rests and one.cpu_percent is not None
             self._idle[one.key] = idle.get(one.key, True) and not known_to_work
             parents.setdefault(one.parent_pid, []).append(one)
-        return [one for own in parents.values() for one in self._working(own, at) or own]
+        found = []
+        for own in parents.values():
+            fed = [one for one in own if one.key in self._fed]
+            found += self._working(own, at) or fed or own
+        self._fed = frozenset([one.key for one in found])
+        self.apart = (self.apart & self._idle.keys()) | (self._idle.keys() - self._fed)
+        return found
 
     def _working(self, workers: Sequence[JobMember], at: float) -> list[JobMember]:
         found: list[JobMember] = []
+        in_turns = any(one.key in self.apart for one in workers)
+        longest = TURNS_RESTS_SECONDS if in_turns else APART_RESTS_SECONDS
         for group in _by_begin(workers):
             rested = [at - self._worked_at[one.key] for one in group]
-            if min(rested) < APART_RESTS_SECONDS:
+            if min(rested) < longest:
                 pairs = zip(group, rested, strict=True)
                 found += [
                     one
@@ -166,12 +185,12 @@ class Workers:
             self._orphaned = 0
         every = members
         if self._feeding is not None:
+            apart = self._feeding.apart
             members = self._feeding.of(members, at)
-        resting = len(every) - len(members)
-        if resting > self.resting:
-            # Until it was known that they feed nothing they were counted.
-            self._table = FactTable(WorkerFacts)
-        self.resting = resting
+            if self._feeding.apart - apart:
+                # Until it was known that they are of another loader they were counted.
+                self._table = FactTable(WorkerFacts)
+        self.resting = len(every) - len(members)
         rows = zip(*[_read(member) for member in members], strict=True)
         columns = [[value for value in column if value is not None] for column in rows]
         cpu, queue, disk, pushed, awaits = columns or [[]] * 5
@@ -250,6 +269,9 @@ class Restarts:
         self._epoch_seconds = 0.0
         self._named_at = 0.0
         """Moment when the newest restart was first seen."""
+        self._awaited_until: float | None = None
+        """They have gone, and others have taken their place before: until then others are awaited,
+        who import for seconds before they are known as workers."""
         self._generation: frozenset[ProcessKey] = frozenset()
         """Workers that began together, when the first of them did, and when they were seen last."""
         self._began = self._there_at = -math.inf
@@ -258,9 +280,11 @@ class Restarts:
         """Take the loader workers that are there; ``offset`` is unix less monotonic time."""
         began = lowest([one.started_at_unix_seconds for one in workers])
         if began is None:
+            self._await(at)
             return
         keys = frozenset([worker.key for worker in workers])
-        if self.since is not None and not keys <= self._generation:
+        is_awaited, self._awaited_until = self._awaited_until is not None, None
+        if self.since is not None and not is_awaited and not keys <= self._generation:
             # They are started one after the other.
             self._generation, self._named_at = self._generation | keys, at
         elif keys.isdisjoint(self._generation):
@@ -271,6 +295,17 @@ class Restarts:
             self._generation, self._began, self._named_at = keys, since, at
         if not keys.isdisjoint(self._generation):
             self._there_at = at
+
+    def _await(self, at: float) -> None:
+        """Note that there are no workers now."""
+        if self._awaited_until is None and self.found and self.since is None:
+            longest = max([one.end - one.begin for one in self.found])
+            self.since, self._epoch_seconds = self._there_at, self._there_at - self._began
+            self._awaited_until = at + AWAITED_TIMES * longest
+        if self._awaited_until is not None:
+            self._named_at = at
+            if at > self._awaited_until:
+                self.since = self.open = None
 
     def take_samples(self, samples: Sequence[tuple[float, float]], at: float) -> None:
         """Take how busy a GPU has been since then."""

@@ -231,6 +231,7 @@ def _firing_each_other(window: Window, gpus: list[GpuFacts], *, in_turns: bool) 
             *ranks.launched(window, last), ranks.likeness(window, gpus),
         ],
         advice=(_EVEN,),
+        late=words.keys([gpu for gpu in gpus if last and cards.rank_of(window, gpu) is last]),
         strength=0.5 - 0.1 * (job is None)
         + 0.3 * words.ramp(spun + idle, ALL_SPIN_SHARE, 0.4)
         + 0.15 * (known is not None),
@@ -363,6 +364,7 @@ def _firing(
         strength=_strength(split, doing, blind=blind) if sure else 0.5,
         missing=(*doing.missing, *(("power",) if blind else ())),
         gpus=words.keys([late, *others]),
+        late=words.keys([late]),
         lost_share=lost,
         hold_seconds=0.0 if sure and doing.known else HEDGED_SECONDS,
     )  # fmt: skip

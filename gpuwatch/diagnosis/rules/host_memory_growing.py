@@ -98,7 +98,7 @@ def check(window: Window) -> Verdict:
 
 
 def _seconds_left(host: HostFacts) -> float | None:
-    """Until it is full at the current rate; ``None`` where that is not known or nothing grows."""
+    """Seconds until memory is full at the current rate; ``None`` where nothing is known to grow."""
     total, used = host.memory_total_bytes, host.memory_used_bytes
     slope = host.memory_slope_bytes_per_second
     if total is None or used is None or slope is None or slope <= 0.0:

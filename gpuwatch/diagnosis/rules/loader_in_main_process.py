@@ -127,7 +127,10 @@ def _without_stacks(window: Window, found: Underfed, main: float | None) -> Verd
         return threads
     if open_causes.offload(found.job, found.gpus) is not None:
         return Unknown(("stacks: what is kept in host memory (offload) keeps the CPU busy, too",))
-    if phase is not None and phase >= open_causes.IN_PHASE and not _alternates(found):
+    # Without a core both rest together, whatever the thread does with one.
+    runs_freely = found.main_queue_percent < loaders.QUEUED_PERCENT
+    in_phase = phase is not None and phase >= open_causes.IN_PHASE
+    if in_phase and runs_freely and not _alternates(found):
         return Unknown(("stacks: the main thread works when the GPU does",))
     if (words.mean([gpu.foreign_busy_percent for gpu in found.gpus]) or 0.0) >= OTHERS_PERCENT:
         return Unknown(("stacks: others use its GPUs, too",))

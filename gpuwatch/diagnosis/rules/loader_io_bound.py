@@ -192,6 +192,11 @@ def _more_at_once(window: Window, found: Underfed, workers: WorkerFacts | None) 
         f"workers mostly wait ({used:.0f}% of a core each): more of them than cores is right here, "
         "and twice as many deliver about twice as much, if the source keeps up"
     )
+    if used >= COMPUTES_PERCENT:
+        why = (
+            f"workers wait in turns ({used:.0f}% of a core each): more of them than cores is right "
+            "here, as long as cores are free"
+        )
     raised = [loaders.set_workers("Raise num_workers", count, better, why)]
     return [*(raised if better > count else ()), _AT_ONCE]
 

@@ -15,7 +15,10 @@ Evidence needed
 When it is wrong
     A background thread that logs is harmless and shows the same connection. Ranks on several
     machines have such connections between them: there it stays undetermined. A connection on which
-    nothing comes for 10 s is open for messages and does not count.
+    nothing comes for 10 s is open for messages and does not count. Without loader workers the wait
+    may be for data: more than 1 MB/s that come are, less than 100 kB/s are not. What comes on
+    connections that are made and closed for each sample is taken to be all that reached the machine
+    and that no other connection brought, so that others who do likewise count, too.
 
 Thresholds
     waiting for half of the idle time or more (on a crowded machine, less the wait for a core), and
@@ -65,6 +68,7 @@ SLEEPS_PERCENT = 25.0
 the background that logs all the time."""
 LONGEST_SECONDS = 3.0
 UNSEEN = "the connections of the training process"
+BROUGHT = "what the training process receives on its connections"
 
 
 def check(window: Window) -> Verdict:
@@ -76,8 +80,10 @@ def check(window: Window) -> Verdict:
     clear_if(waits < least, seldom)
     reports = found.reported_wait is not None and found.is_for_data
     clear_if(reports, "the job reports that it waits for data")
-    receives = not found.worker_count and loaders.is_asked_for_data(found.job)
-    clear_if(receives, "it receives its data over the network")
+    if not found.worker_count:
+        # Then the connections may be those over which it loads.
+        asked = loaders.is_asked_for_data(found.job)
+        clear_if(required(asked, BROUGHT), "it receives its data over the network")
     clear_if(_idles_long(found), "the GPUs have long pauses, not a gap in every step")
     sending = f"it sends {amount(sends)}/s: more than lines of a log"
     clear_if(sends >= SENDS_BYTES_PER_SECOND, sending)

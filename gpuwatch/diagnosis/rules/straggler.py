@@ -59,7 +59,6 @@ from gpuwatch.diagnosis.sentence import number
 RULE = Rule(
     title="one rank is slower",
     means=WAITING,
-    late_first=True,
     gives_back="some",
     explains={"busy_without_work", "batch_too_small", "oscillation"},
     lost_while_busy=True,
@@ -122,6 +121,7 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
         advice=(settings,),
         strength=0.7 + 0.3 * ramp(lost, 1.0 - LOWER_CLOCK, 0.2),
         gpus=keys([odd, *others]),
+        late=keys([odd]),
         lost_share=lost,
     )
 
@@ -176,6 +176,7 @@ def _by_work(window: Window, gpus: list[GpuFacts]) -> Firing:
         strength=strength - 0.15 * (window.job is None) - 0.15 * (not sure),
         missing=() if measure is _MEASURES[0] else ("SM activity",),
         gpus=keys([odd, *others]),
+        late=keys([odd]),
         lost_share=lost * len(others) / len(gpus),
     )
 

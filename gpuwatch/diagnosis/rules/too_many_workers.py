@@ -77,6 +77,9 @@ def check(window: Window) -> Verdict:
     clear_if(queue < loaders.QUEUED_PERCENT, little)
     disk = (loaders.in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT
     clear_if(disk, "the loader workers mostly wait for the disk")
+    spare = loaders.spare_cores(window.host, job) or 0.0
+    fill = loaders.wait_by_turns(workers) and spare >= words.SPARE_LEAST_CORES
+    clear_if(fill, "the loader workers also wait for something else, and leave cores free")
     throttled = (job.cpu_throttled_percent or 0.0) >= loaders.THROTTLED_PERCENT
     quota = bool(job.job.quota_cores) and throttled
     clear_if(quota, "a CPU quota throttles the job, not the number of workers")

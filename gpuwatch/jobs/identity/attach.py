@@ -35,7 +35,7 @@ LABEL_LENGTH = 60
 
 
 class AttachError(SentenceError):
-    """There is nothing to watch at this PID."""
+    """Raised where there is nothing to watch at a PID."""
 
 
 class Attachment(NamedTuple):

@@ -26,7 +26,7 @@ _COMMON_FOLDERS = frozenset({"venv", ".venv", "env", ".env", "virtualenv", ".vir
 
 
 class Surroundings(NamedTuple):
-    """All text has passed ``text.clean``; ``None`` where there is none or it may not be read."""
+    """Text from outside, through ``text.clean``; ``None`` where there is none or no right to it."""
 
     working_directory: str | None = None
     container: str | None = None

@@ -176,7 +176,7 @@ class StepFile:
         self._map[at : at + RECORD_BYTES] = body + _pack_checksum(crc32(body))
 
     def close(self, *, remove: bool = True) -> None:
-        """Never raises. A forked child leaves its parent's file where it is."""
+        """Close the file, without raising. A forked child leaves its parent's file where it is."""
         with contextlib.suppress(OSError):
             if remove:
                 Path(self.path).unlink()

@@ -40,6 +40,8 @@ CHECK_SECONDS = 30.0
 """How long the job's start waits for MLflow to say whether it can be used."""
 TEXT_MOST = 500
 _WRITER = "gpuwatch.outputs.experiment.writer"
+_CHECKING: list[subprocess.Popen[bytes]] = []
+"""Checks that took too long and go on."""
 _READINGS = {"memory_used_bytes": "high", "power_watts": "mean", "temperature_celsius": "high"}
 """Readings of a GPU, and which statistic of them is logged."""
 _BUSY = "busy"
@@ -68,18 +70,21 @@ def checked(tool: str) -> str:
 def _why_mlflow_cannot_log() -> str:
     """Return why not; empty if it can, and where it does not say in time, as of a database that
     is far away."""
-    command = [sys.executable, "-P", "-m", _WRITER, "--check"]
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=CHECK_SECONDS,
-            check=False,
-        )
-        if done.returncode != 0:
-            return done.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return ""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", _WRITER, "--check"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=CHECK_SECONDS)
+    except subprocess.TimeoutExpired:
+        # Ended now, it would leave a database half laid out, which no MLflow can use any more.
+        # Whoever opens the database next waits for it: MLflow has a lock for that.
+        _CHECKING.append(process)
+        return ""
+    return said.decode("utf-8", "replace").strip().rpartition("\n")[2] if process.returncode else ""
 
 
 Stats = defaultdict[tuple[GpuKey, str], Stat]

@@ -109,7 +109,7 @@ class Server(ThreadingMixIn, TCPServer):
         super().__init__(address, _Handler)
 
     def verify_request(self, *_: Any) -> bool:
-        """Who comes when all are taken is sent away, not queued."""
+        """Send away, not queue, whoever comes when all are taken."""
         return self._free.acquire(blocking=False)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:

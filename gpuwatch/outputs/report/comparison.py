@@ -189,7 +189,7 @@ MEASURES: tuple[Measure, ...] = (
      "job.memory_resident_peak_bytes", None, "job"),
     ("read_bytes", "storage read", "bytes", "job.read_bytes", None, "job"),
     ("cpu_percent", "CPU", "percent", "host.cpu_mean_percent", None, "machine"),
-    ("cpu_iowait_percent", "disk waits", "percent",
+    ("cpu_iowait_percent", "I/O wait", "percent",
      "host.cpu_iowait_mean_percent", "less", "machine"),
     ("memory_peak_bytes", "memory peak", "bytes", "host.memory_peak_bytes", None, "machine"),
     ("disk_read_bytes_per_second", "disk read", "bytes/s",
@@ -323,7 +323,7 @@ def comparison_verdict(comparison: Comparison) -> str:
         parts.append(f"As reported by the jobs, {both}{ratio}.")
     for state, word in (("gone", "Gone"), ("still", "Still there"), ("new", "New")):
         if rules := comparison.rules_in(state):
-            parts.append(f"{word}: {', '.join(rules)}.")
+            parts.append(f"{word}: {', '.join(map(words.cause, rules))}.")
     return " ".join(parts)
 
 

@@ -3,7 +3,7 @@ form (text, HTML) can write.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from gpuwatch.core import units
@@ -20,7 +20,7 @@ from gpuwatch.diagnosis.finding import (
     names_among,
 )
 from gpuwatch.diagnosis.ledger import OF_FINDING
-from gpuwatch.diagnosis.rule import SLOWEST
+from gpuwatch.diagnosis.rule import STRAGGLER
 from gpuwatch.outputs.report import words
 from gpuwatch.outputs.report.comparison import (
     Comparison,
@@ -111,7 +111,7 @@ class Found(NamedTuple):
     what: Sequence[str]
     advice: Sequence[str]
     evidence: Sequence[tuple[str, str, str, str]] = ()
-    """(reading, value, threshold, meaning); evidence against the cause says so in its meaning."""
+    """(reading, value, limit, meaning); evidence against the cause says so in its meaning."""
     because: Sequence[str] = ()
     """Evidence in a line each, without what speaks against it."""
     against: Sequence[str] = ()
@@ -289,9 +289,34 @@ class Group:
             text += f" and {units.plural(left, 'more time')}, {units.age(self.seconds)} in all"
         return text
 
+    @property
+    def is_of_all_time(self) -> bool:
+        """Whether it held for about as long as was read."""
+        read = self.report.time.covered_seconds or self.report.time.seconds
+        return self.seconds >= MOST_OF * read or not self.seconds
+
     def cost_words(self) -> str:
-        """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where no time is lost."""
-        return words.cost(self.cost, self.report, self.cause.lost_joules)
+        """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where no time is lost. Of all time
+        and GPUs the sentence has the share, as it was when it was surest."""
+        cause, all_ = self.cause, {gpu.uuid for gpu in self.report.gpus}
+        alone = len(self.uses) == 1 and self.is_of_all_time and all_ <= set(cause.gpus)
+        share_said = alone and "% of the time" in cause.summary
+        return words.cost(self.cost, self.report, cause.lost_joules, share_said=share_said)
+
+    def gain_words(self) -> str:
+        """Return the promise, or what is known instead. What held for a part of the time makes the
+        job faster in that part: then how much faster all of it would have been is said, too."""
+        gain, said = self.cause.gain, self.cause.gain_in_words
+        if gain is None or self.is_of_all_time:
+            return said
+        said += f", while it held ({units.age(self.seconds)})"
+        time = self.report.time
+        read = time.covered_seconds or time.seconds
+        if gain.factor is None or len(self.uses) > 1 or self.seconds >= read:
+            return said
+        saved = self.seconds * (1.0 - 1.0 / max(1.0, gain.factor))
+        whole = replace(gain, factor=read / (read - saved))
+        return f"{said}; {whole.brief} over all {units.age(time.seconds)}"
 
     def _what(self) -> Iterable[str]:
         """Return the sentence, and each job, where there are several."""
@@ -329,7 +354,7 @@ class Group:
             against[:EVIDENCE_SHOWN],
             not_it,
             f"{100.0 * self.cause.confidence:.0f}%",
-            self.cause.gain_in_words,
+            self.gain_words(),
             [one.why for one in ruled_out if one.symptom],
         )
 
@@ -364,21 +389,21 @@ def advice_line(advice: Advice) -> str:
 
 
 def evidence_row(evidence: Evidence) -> tuple[str, str, str, str]:
-    """Return the reading, its value, its threshold and its meaning, as texts."""
-    # "75% of a core each": what the threshold is a share of the value has said.
+    """Return the reading, its value, its limit and its meaning, as texts."""
+    # "75% of a core each": what the limit is a share of the value has said.
     unit = "%" if (evidence.unit or "").startswith("%") else evidence.unit
-    threshold = "" if evidence.threshold is None else units.quantity(evidence.threshold, unit)
+    limit = "" if evidence.threshold is None else units.quantity(evidence.threshold, unit)
     value, says = units.quantity(evidence.value, evidence.unit), evidence.says
     if not evidence.supports:
         says = f"against it: {says}" if says else "evidence against it"
-    return evidence.name, value, threshold, says
+    return evidence.name, value, limit, says
 
 
 def evidence_line(evidence: Evidence) -> str:
-    """Return ``busy 47% (threshold 90%): it idles half of the time``."""
-    name, value, threshold, _ = evidence_row(evidence)
+    """Return ``busy 47% (limit 90%): it idles half of the time``."""
+    name, value, limit, _ = evidence_row(evidence)
     text = f"{name} {value}" if evidence.value is not None else name
-    text += f" (threshold {threshold})" if threshold else ""
+    text += f" (limit {limit})" if limit else ""
     return f"{text}: {evidence.says}" if evidence.says else text
 
 
@@ -502,7 +527,7 @@ def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:
         seconds, text = longest.seconds, lead.cause.summary.rstrip(".")
         when = Times(report).stretch(longest).partition(" (")[0]
         lost = f" Lost: {lead.cost_words()}." if lead.cost_words() else ""
-        lost += f" Gain: {lead.cause.promise}." if lead.cause.promise else ""
+        lost += f" Gain: {lead.gain_words()}." if lead.cause.promise else ""
     read = report.time.covered_seconds or report.time.seconds
     whole = seconds >= MOST_OF * read or not seconds
     if whole:
@@ -731,7 +756,7 @@ def host_facts(report: Report) -> Iterable[tuple[str, str]]:
         text = f"{units.percent(host.cpu_mean_percent)} busy{of}"
         text += f", at most {units.percent(host.cpu_peak_percent)}"
         if host.cpu_iowait_mean_percent is not None:
-            text += f"; waiting for disks {units.fine_percent(host.cpu_iowait_mean_percent)}"
+            text += f"; I/O wait {units.fine_percent(host.cpu_iowait_mean_percent)}"
         if host.usable_cores is not None and host.usable_cores < (host.core_count or 0):
             text += f"; {host.usable_cores:g} cores usable"
         yield "CPU", text
@@ -996,12 +1021,12 @@ def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
     missing = words.busy_missing(gpu, report)
     swings = f"swings {rhythm}" if rhythm else "no oscillation"
     marks = [
-        Held(state.hue, stretch, rule.lost_while_busy)
+        Held(state.hue, stretch, rule.lost_while_busy and state is not STRAGGLER)
         for group in found
         for rule in (known(group.cause.rule),)
         for use in group.uses
         if gpu.uuid in use.gpus
-        and (state := rule.state_of(gpu.uuid, use.gpus, use.severity)) not in {None, SLOWEST}
+        and (state := rule.state_of(gpu.uuid, use.late, use.severity)) is not None
         for stretch in use.stretches
     ]
     return Row(

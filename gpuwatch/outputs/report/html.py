@@ -23,7 +23,12 @@ SEVERITY_MARKS = {"error": "\u25b2 error", "warning": "\u25cf warning", "info": 
 """Severity as a shape beside the colour."""
 HELD_UP = (
     *(("starved", "held up: starved"), ("waiting", "held up: waiting")),
-    *(("throttled", "throttled"), ("idle", "left idle"), ("error", "no answer")),
+    *(
+        ("late", "late: others waited"),
+        ("throttled", "throttled"),
+        ("idle", "left idle"),
+        ("error", "no answer"),
+    ),
 )
 """Colours of what held a GPU up, as the dashboard has them, and their names in the key."""
 JUDGED = {"better": ("up", "\u25b2 better"), "worse": ("down", "\u25bc worse")}
@@ -145,7 +150,7 @@ def _finding(found: Found) -> Iterable[str]:
         if found.gain:
             yield f"<dt>Gain</dt>{_element('dd', found.gain)}"
         if found.evidence:
-            kinds = (("Reading", "text"), ("Value", "number"), ("Threshold", "number"))
+            kinds = (("Reading", "text"), ("Value", "number"), ("Limit", "number"))
             columns: list[Column[str]] = [
                 Column(one, kind=kind) for one, kind in (*kinds, ("Meaning", "text"))
             ]
@@ -445,6 +450,7 @@ stroke-linejoin:round}
 .held{opacity:.45}.held.slow{opacity:.8}.held.starved,.h.starved{fill:var(--starved);background:var(--starved)}
 .held.throttled,.h.throttled{fill:var(--throttled);background:var(--throttled)}
 .held.waiting,.h.waiting{fill:var(--waiting);background:var(--waiting)}
+.held.late,.h.late{fill:var(--late);background:var(--late)}
 .held.idle,.h.idle{fill:var(--idle);background:var(--idle)}
 .held.error,.h.error{fill:var(--badfill);background:var(--badfill)}
 .gapfill{fill:var(--gap)}

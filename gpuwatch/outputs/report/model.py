@@ -535,6 +535,8 @@ class FindingUse(Part, frozen=True):
     """PID of the job, and when it started."""
     gpus: tuple[GpuKey, ...] = ()
     """All GPUs that it was ever about."""
+    late: tuple[GpuKey, ...] = ()
+    """Those of them that the others waited for."""
     holds_at_end: bool = False
     seconds: Amount = 0.0
     """Time in which it held."""

@@ -158,17 +158,19 @@ _DECODER = Decoder(_Minute)
 def _minutes_of(path: Path) -> Iterator[_Minute | Entry]:
     """Yield the minutes of one file, without those that ``--rotate`` put aside; their texts are as
     they were written. Raises ``LogError`` for what is no recording."""
-    read = False
+    is_summed = False
     with path.open("rb", buffering=0) as file:
         for _, minute in entries_in(file, _DECODER, as_written=True):
-            read = True
+            time = None if minute.part is None else minute.part.time
+            is_summed = is_summed or (time is not None and time.end > (time.begin or 0.0))
             yield minute
-    if read:
+    if is_summed:
         return
-    # A stream has no minutes: they are made of its lines.
+    # A stream has no minutes, and a recording that is younger than one, or was cut off in its
+    # first, has none that is summed up: they are made of the lines.
     engine, statistics = new_engine(), Statistics(in_parts=True)
     since, run = -math.inf, str(path)
-    with open_any(str(path)) as log:
+    with open_any(str(path), begin=(path, 0)) as log:
         if log.kind != "recording":
             raise LogError(f"{log.shown} does not say whose the GPUs were.")
         yield Entry(run=run)
@@ -533,12 +535,12 @@ def _mostly(row: Ranked) -> str:
 
 
 def _columns(ranking: Ranking) -> list[Column[Ranked]]:
-    price, by, lost_to_all = ranking.price_per_gpu_hour, ranking.by, ranking.total.lost_gpu_seconds
+    price, by = ranking.price_per_gpu_hour, ranking.by
 
     def _share(row: Ranked) -> float | None:
-        """Return the share of what was given; of a cause, of all that was lost."""
-        whole = lost_to_all if by == "cause" else row.given_gpu_seconds
-        return share_percent(row.lost_gpu_seconds, whole)
+        """Return the share of what was given; of a cause, of all that was."""
+        whole = ranking.total if by == "cause" else row
+        return share_percent(row.lost_gpu_seconds, whole.given_gpu_seconds)
 
     cause = Column[Ranked]("CAUSE", lambda row: words.cause(row.rule or ""), "text")
     user = Column[Ranked]("USER", who, "text")
@@ -550,7 +552,12 @@ def _columns(ranking: Ranking) -> list[Column[Ranked]]:
     ]
     lost: list[Column[Ranked]] = [
         Column("LOST H", lambda row: hours(row.lost_gpu_seconds), page="Lost, GPU-hours"),
-        Column("LOST", lambda row: units.percent(_share(row)), rank=2, page="Lost, share"),
+        Column(
+            "OF GIVEN",
+            lambda row: units.percent(_share(row)),
+            rank=2,
+            page="Lost, share of the GPU time given",
+        ),
         Column(
             "CURE H",
             lambda row: hours(row.gives_back_gpu_seconds),

@@ -152,13 +152,17 @@ def cause(rule: str) -> str:
     return clean(known(rule).title, 60)
 
 
-def cost(seconds: float | None, report: Report, joules: float | None = None) -> str:
+def cost(
+    seconds: float | None, report: Report, joules: float | None = None, *, share_said: bool = False
+) -> str:
     """Return ``4.7 GPU-hours, 5% of all GPU time, 11.75 at 2.5 a GPU-hour``, without a price the
-    energy instead; empty where it costs no time, or only a moment is known."""
+    energy instead; empty where it costs no time, or only a moment is known. ``share_said``: the
+    share stands beside."""
     if seconds is None or min(seconds, report.time.seconds) < MOMENT_SECONDS:
         return ""
     all_ = report.gpu_seconds
-    of = f", {share(min(1.0, seconds / all_))} of all GPU time" if all_ else ""
+    said = not all_ or share_said
+    of = "" if said else f", {share(min(1.0, seconds / all_))} of all GPU time"
     return f"{units.gpu_time(seconds)}{of}{units.worth(seconds, report.price_per_gpu_hour, joules)}"
 
 

@@ -2,7 +2,8 @@
 
 The kernel lists the connections of our network namespace with their counters (sock_diag(7)), for
 which no privilege is needed; whose each is says ``/proc/PID/fd``. One on which something was sent
-later than anything was received waits for an answer, however the process waits for it.
+later than anything was received waits for an answer, however the process waits for it. What came on
+connections that were made and closed between two looks is what else reached the namespace.
 """
 
 import os
@@ -37,6 +38,8 @@ _INFO, _INFO_BYTES = 2, 136
 _TIMES, _COUNTS = struct.Struct("=44xI4xI"), struct.Struct("=120xQQ")
 """``struct tcp_info``: milliseconds since data was sent and received; bytes acknowledged and
 received."""
+HEADERS_SHARE = 0.1
+"""Packets' headers against the bytes in them, at most, on a connection that brings much."""
 _SOCK_DIAG, _BY_FAMILY, _DUMP, _DONE = 4, 20, 0x301, 3
 _ESTABLISHED, _SYN_SENT, _LISTEN = 1, 2, 10
 _SOCKET = "socket:["
@@ -105,6 +108,21 @@ def connections() -> dict[int, Connection]:
     }
 
 
+def arrived_bytes(proc: Path) -> int | None:
+    """Return the bytes that reached our network namespace since it began, the loopback's among
+    them; ``None`` where the kernel does not say."""
+    try:
+        rows = [line.split() for line in (proc / "self/net/netstat").read_text().splitlines()]
+        names, values = [row for row in rows if row and row[0] == "IpExt:"]
+        found = int(dict(zip(names, values, strict=False))["InOctets"])
+        for line in procfs.read_if_possible(f"{proc}/self/net/snmp6", 1 << 16).splitlines():
+            if line.startswith(b"Ip6InOctets"):
+                found += int(line.split()[1])
+    except (OSError, ValueError, KeyError):
+        return None
+    return found
+
+
 def _messages(link: socket.socket) -> Iterator[bytes]:
     while True:
         data, at = link.recv(1 << 18), 0
@@ -125,7 +143,9 @@ class ConnectionWatch:
         self._proc = proc
         self.due = self._at = float("-inf")
         self._before: dict[int, Connection] = {}
-        self._known: frozenset[int] = frozenset()
+        self._known: Mapping[int, frozenset[int]] = {}
+        """Connections of each process at the look before."""
+        self._arrived: int | None = None
 
     def look(self, now: float, parents: Mapping[int, int | None]) -> Mapping[int, Traffic]:
         """Return the traffic of these processes of the job, given with their parents there, and set
@@ -135,7 +155,7 @@ class ConnectionWatch:
         try:
             found = self._look(now, parents)
         except (OSError, struct.error):
-            found, self._known = {}, frozenset()
+            found, self._known = {}, {}
         self.due = now + (time.thread_time() - began) / SHARE
         return found
 
@@ -149,19 +169,41 @@ class ConnectionWatch:
             listed[inode].ends for inodes in held.values() for inode in inodes & listed.keys()
         }
         seen = {inode: one for inode, one in listed.items() if one.ends[::-1] not in inside}
+        # A socket that it was forked with is its parent's.
+        own_of = {
+            pid: frozenset(inodes.difference(held.get(parents[pid] or 0, ())) & seen.keys())
+            for pid, inodes in held.items()
+        }
+        passing = [pid for pid, inodes in own_of.items() if inodes != self._known.get(pid, inodes)]
+        closed = self._on_closed(listed)
         found = {}
-        for pid, inodes in held.items():
-            # A socket that it was forked with is its parent's.
-            its_own = inodes.difference(held.get(parents[pid] or 0, ())) & seen.keys()
-            new = [(seen[inode], self._before.get(inode)) for inode in its_own]
+        for pid, inodes in own_of.items():
+            new = [(seen[inode], self._before.get(inode)) for inode in inodes]
             rates: tuple[float | None, ...] = (None, None)
             if pid in self._known and now > self._at:
+                seconds = now - self._at
                 received = sum(one.received - (old.received if old else 0) for one, old in new)
                 sent = sum(one.sent - (old.sent if old else 0) for one, old in new)
-                rates = received / (now - self._at), sent / (now - self._at)
+                rates = received / seconds, sent / seconds
+                if pid in passing:
+                    of_it = None if closed is None else received + closed / len(passing)
+                    rates = None if of_it is None else of_it / seconds, sent / seconds
             found[pid] = Traffic(any(one.waits for one, _ in new), *rates)
-        self._before, self._at, self._known = seen, now, frozenset(held)
+        self._before, self._at, self._known = listed, now, own_of
         return found
+
+    def _on_closed(self, listed: Mapping[int, Connection]) -> float | None:
+        """Return the bytes that came since the look before on connections that are gone, as far as
+        is known: all that came but what those brought that are listed."""
+        before, self._arrived = self._arrived, arrived_bytes(self._proc)
+        if before is None or self._arrived is None:
+            return None
+        stays = sum(
+            one.received - self._before[inode].received
+            for inode, one in listed.items()
+            if inode in self._before
+        )
+        return max(0.0, self._arrived - before - (1.0 + HEADERS_SHARE) * stays)
 
     def _inodes(self, pid: int, space: str, *, any_at_all: bool) -> set[int] | None:
         """Return the inodes of a process's sockets; ``None`` where they may not be listed, or are

@@ -542,7 +542,7 @@ _NOT_IN_DOUBLE_QUOTES = re.compile(r'["$`\\!]')
 
 
 class ProcessDetails(NamedTuple):
-    """All text has passed ``text.clean``; ``None`` where it could not be read."""
+    """Text from outside, passed through ``text.clean``; ``None`` where it could not be read."""
 
     uid: int | None = None
     command: str | None = None

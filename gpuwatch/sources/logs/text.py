@@ -67,7 +67,6 @@ LOG_KINDS = {
 """The kinds of logs, and how a person is told of each."""
 _SENTENCES = {
     errno.ENOENT: "there is no such file",
-    errno.EISDIR: "it is a folder",
     errno.EACCES: "you may not read it",
     errno.EPERM: "you may not read it",
     errno.ENAMETOOLONG: "its name is too long",
@@ -77,6 +76,14 @@ _SENTENCES = {
 
 class LogError(SentenceError):
     """A file that cannot be read as a log."""
+
+
+def is_folder(shown: str) -> str:
+    """Return the sentence about a folder that was named where a file is read."""
+    return (
+        f"{shown} is a folder: name a recording or log in it, or rank all recordings in it with "
+        f"gpuwatch report {shown} --by user"
+    )
 
 
 @dataclass(slots=True)
@@ -249,6 +256,9 @@ class TextLines:
         except LogError:
             self.close()
             raise
+        except IsADirectoryError:
+            self.close()
+            raise LogError(is_folder(self.shown)) from None
         except OSError as error:
             self.close()
             raise LogError(f"{self.shown} cannot be read: {why(error, _SENTENCES)}.") from None

@@ -109,6 +109,8 @@ class FindingMark:
     severity: str
     summary: str
     gpus: tuple[GpuKey, ...] = ()
+    late: tuple[GpuKey, ...] = ()
+    """Those of them that the others wait for."""
     begin_seconds: float
     end_seconds: float | None = None
 
@@ -146,6 +148,7 @@ def mark_of(episode: Episode, offset: float = 0.0) -> FindingMark:
         severity=episode.severity,
         summary=episode.summary,
         gpus=episode.gpus,
+        late=episode.late,
         begin_seconds=episode.begin_unix_seconds - offset,
         end_seconds=None if end is None else end - offset,
     )

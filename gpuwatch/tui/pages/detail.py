@@ -129,7 +129,7 @@ def _value(gpu: Gpu, name: str) -> Any:
 
 def _samples(gpu: Gpu) -> Run | None:
     samples = gpu.reading.busy_samples
-    return None if samples is None else (f"{len(samples)} new", "text")
+    return None if samples is None else (f"{len(samples)} since last poll", "text")
 
 
 def _memory(gpu: Gpu) -> Run | None:
@@ -161,7 +161,7 @@ def _durations(gpu: Gpu) -> Run | None:
         return None
     held = [d for d in durations if d.seconds > 0 and d.reason != "gpu_idle"]
     texts = [f"{one.reason.replace('_', ' ')} {one.seconds:.2f}s" for one in held]
-    return ", ".join(texts) or "0s", "warn" if held else "text"
+    return ", ".join(texts) or "not since last poll", "text"
 
 
 def _link(gpu: Gpu) -> Run | None:
@@ -176,8 +176,10 @@ def _link(gpu: Gpu) -> Run | None:
 def _remapped(gpu: Gpu) -> Run | None:
     rows = gpu.reading.remapped_rows_correctable, gpu.reading.remapped_rows_uncorrectable
     correctable, uncorrectable = map(units.count, rows)
-    known = rows != (None, None)
-    return (f"{correctable} correctable, {uncorrectable} not", "text") if known else None
+    if rows == (None, None):
+        return None
+    both = f"{correctable} correctable, {uncorrectable} uncorrectable"
+    return both if any(rows) else "none", "text"
 
 
 _MIG: Mapping[bool | None, Run] = {True: ("on", "text"), False: ("off", "text")}
@@ -351,7 +353,7 @@ def _uuid(gpu: Gpu, width: int) -> Line:
 
 def _facts(gpu: Gpu, width: int, view: View, said: Collection[str]) -> list[Line]:
     """Draw the readings but those that are ``said`` beside a chart."""
-    known, missing = readings(shown_gpu(view, gpu), said)
+    known, missing = readings(shown_gpu(view, gpu, facts=True), said)
     lines = []
     for label, text, style in known:
         row = Row(width).add(left(" " + label, 19, view.glyphs.ellipsis) + " ", "label")

@@ -1,4 +1,4 @@
-"""All findings to choose from, and each in full.
+"""The pages of findings: all to choose from, and each in full.
 
 In full are what to do, the waveform that shows it, what speaks for and against it, what was ruled
 out, and the rule's own documentation.
@@ -134,9 +134,13 @@ def _traces(
     view: View, finding: Finding, one: Finding, gpus: Sequence[Gpu], job: Job | None, high: _Rows
 ) -> list[tuple[job_charts.Trace, int]]:
     """Return the charts and how high each is. Of many GPUs one stands for all, that of the job of
-    ``one``, with the spread of all of them below it."""
+    ``one``, beside the one that they wait for, with the spread of all of them below."""
     several = len(gpus) > _ALL_SHOWN
-    alone = [gpu for gpu in gpus if gpu.uuid in one.gpus][:1] or gpus[:1] if several else gpus
+    alone = gpus
+    if several:
+        late = [gpu for gpu in gpus if gpu.uuid in one.late][:1]
+        own = [gpu for gpu in gpus if gpu.uuid in one.gpus and gpu not in late]
+        alone = [*(own or gpus)[:1], *late]
     shown = [(trace, high.gpu) for trace in job_charts.gpu_traces(view, alone)]
     if several:
         shown.append((job_charts.spread_trace(view, gpus), high.spread))
@@ -242,8 +246,8 @@ def evidence_body(
     documentation: str | None = None,
     until: float | None = None,
 ) -> Drawn:
-    """All below the title on a page of ``tall`` rows, without charts if that is 0; the charts end
-    at ``until``, on the snapshots' own clock."""
+    """Return all below the title on a page of ``tall`` rows, without charts if that is 0; charts
+    end at ``until``, on the snapshots' own clock."""
     lines, jobs = list(_advice(view, finding, width)), list(_jobs(view, finding, width))
     if tall >= _TALL or not tall:
         lines, jobs = [*jobs, *lines], []
@@ -353,7 +357,7 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[
     yield row.add("meaning" if beside else "", "dim").line()
     for one in evidence:
         # For or against, by sign: the colour only repeats it.
-        mark = ("+ ", "key") if one.supports else ("- ", "warn")
+        mark = ("+ ", "key") if one.supports else ("- ", "label")
         row = Row(width).add("   ").add(*mark)
         add_cells(row, columns, one, view.glyphs.ellipsis, "  ")
         indent = row.used
@@ -422,7 +426,7 @@ def selected_finding(view: View) -> Finding | None:
 def draw_findings(view: View, width: int, height: int) -> Frame:
     """Draw the list: exactly ``height`` lines of exactly ``width`` cells; the selection stays in
     sight."""
-    title = Title("findings", (("u", "unknown", "unknown"),))
+    title = Title("findings", (("u", "undecided", "unknown"),))
 
     def body(width: int, room: int) -> SheetBody:
         lines = _above(view, width)
@@ -483,7 +487,7 @@ def _watched(view: View, width: int) -> list[Line]:
     rules = len({one.rule for one in diagnosis.unknown})
     text = f"watched for {diagnosis.watched_seconds:.0f} s"
     if rules:
-        text += f"; {rules} check{'s need' if rules > 1 else ' needs'} more data (u)"
+        text += f"; {units.plural(rules, 'cause')} undecided (u)"
     return [Row(width).add(fit(f" {text}", width - 1, view.glyphs.ellipsis), "label").line()]
 
 

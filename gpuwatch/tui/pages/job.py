@@ -5,7 +5,7 @@ then the screens.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -25,9 +25,10 @@ from gpuwatch.core.model import (
     TrainingLoop,
 )
 from gpuwatch.core.registry import LOOP, MEMBER, PROCESS, Field
+from gpuwatch.diagnosis.rule import THROTTLED
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
 from gpuwatch.outputs.terminal import Column
-from gpuwatch.tui.charts.strips import Columns, TimeWindow
+from gpuwatch.tui.charts.strips import Columns, TimeWindow, mean_shown
 from gpuwatch.tui.keys import JOB_FOOTER, JOB_KEYS, REPORT_FOOTER, REPORT_KEYS, Footer, bindings
 from gpuwatch.tui.pages.layout import (
     BOTTOM,
@@ -57,9 +58,9 @@ from gpuwatch.tui.pages.screen import (
 )
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
-from gpuwatch.tui.panels.gpus import GpuPainter, throttle_text
+from gpuwatch.tui.panels.gpus import GpuPainter, is_held_back
 from gpuwatch.tui.panels.job_charts import Together, has_reported, kinds
-from gpuwatch.tui.panels.processes import spark_span, spark_window
+from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window
 from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,
@@ -122,7 +123,7 @@ def _end_text(view: View, job: Job, brief: bool = False) -> Run | None:
         text += f" after {units.age(at - job.started_at_unix_seconds)}"
     code = view.job.exit_code if job.exit_code is None else job.exit_code
     if code is None:
-        return text, "warn"
+        return text, "value"
     if code < 0:
         text += f", signal {-code}"
     else:
@@ -148,7 +149,7 @@ def _draw_facts(page: Page, rows: int) -> Drawn:
     loading = job_loading_sentence(job), "value" if known else "label"
     cores = _cores(job, view.snapshot.host)
     together = [loading, *cores]
-    reported = _reported(view, job)
+    reported = _reported(view, job, page.decided.get("heights", ()))
     flow = partial(_flow, view, page.width)
     if reported and rows <= 2:
         return [flow(reported), flow(together)][:rows], []
@@ -164,13 +165,17 @@ def _draw_facts(page: Page, rows: int) -> Drawn:
 FACTS = Panel("facts", _fact_rows, _draw_facts)
 
 
-def _reported(view: View, job: Job) -> list[Run]:
-    """Return the job's report on its own loop."""
+def _reported(view: View, job: Job, charts: Collection[str]) -> list[Run]:
+    """Return the job's report on its own loop, but what the ``charts`` of the page say."""
     now = None if view.snapshot is None else view.snapshot.taken_at_unix_seconds
     if ended_at(view, job) is not None:
         return []
-    texts = loop_facts(job, now)
+    texts = loop_facts(job, now, {_LOOP_CHARTS[one] for one in charts if one in _LOOP_CHARTS})
     return [(text, "value" if number == 0 else "text") for number, text in enumerate(texts)]
+
+
+_LOOP_CHARTS = {"wait": "data_wait_share", "speed": "samples_per_second"}
+"""Readings of a loop that have a chart of the page, by its kind."""
 
 
 def _flow(view: View, width: int, facts: list[Run], gap: str = _GAP) -> Line:
@@ -245,7 +250,7 @@ def _gpu_rows(page: Page) -> int:
 
 def _draw_gpus(page: Page, rows: int) -> Drawn:
     if rows != len(page.gpus):
-        return [_gpu_summary(page.view, page.gpus, page.width)], []
+        return [_gpu_summary(page.gpus, page.width)], []
     lead, _ = job_charts.span(page.width)
     painter = GpuPainter(page.view, page.gpus, page.width, marked=False, lead=lead)
     if not page.decided["each_gpu"] and rows > 1:
@@ -257,7 +262,7 @@ def _draw_gpus(page: Page, rows: int) -> Drawn:
 GPUS = Panel("gpus", _gpu_rows, _draw_gpus)
 
 
-def _gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
+def _gpu_summary(gpus: Sequence[Gpu], width: int) -> Line:
     """Draw many GPUs in one line: what they have together, and the extremes."""
     readings = [gpu.reading for gpu in gpus]
     used = _sum_if_all_known([one.memory_used_bytes for one in readings])
@@ -273,10 +278,13 @@ def _gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
         if text and row.room >= len(label) + len(text) + 3:
             row.add(f"  {label} ", "label").add(text, "value")
     lost = sum(gpu.lost for gpu in gpus)
-    held = sum(throttle_text(one) is not None for one in readings)
-    for count, what, style in ((lost, "not answering", "error"), (held, "throttled", "warn")):
+    held = sum(map(is_held_back, readings))
+    for count, what, style in (
+        (lost, "not answering", "error"),
+        (held, THROTTLED.word, THROTTLED.hue),
+    ):
         if count:
-            row.fits(f"  {view.glyphs.warning}{count} {what}", style)
+            row.fits(f"  {count} {what}", style)
     return row.line()
 
 
@@ -336,10 +344,11 @@ _DATA_WAIT, _COMPUTE = LOOP["data_wait_share"], LOOP["compute_share"]
 
 
 def _column(
-    width: int, rank: int, field: Field, *, waits_from: float | None = None
+    width: int, rank: int, field: Field, *, waits_from: float | None = None, role: str = ""
 ) -> Column[TreeRow]:
     """Return a reading of the process, or of its report on its loop; a share of the time in which
-    it waits is worth a look from ``waits_from`` on."""
+    it waits is worth a look from ``waits_from`` on. ``role``: only processes of that role have
+    it."""
 
     of_loop = field in LOOP.values()
 
@@ -347,7 +356,8 @@ def _column(
         return getattr(row.loop if of_loop else row.member, field.name, None)
 
     def text(row: TreeRow) -> str:
-        return "" if of_loop and row.loop is None else field.text(read(row))
+        has_none = (of_loop and row.loop is None) or role not in ("", row.member.role)
+        return "" if has_none else field.text(read(row))
 
     def style(row: TreeRow, text: str) -> str:
         waits = waits_from is not None and (read(row) or 0.0) >= waits_from
@@ -369,7 +379,7 @@ COLUMNS: tuple[Column[TreeRow], ...] = (
     Column("PID", lambda r: "" if r.together else str(r.member.own_pid), width=8, style=_style),
     Column("S", lambda r: r.member.state or "-", "text", rank=6, width=1, style=state_style),
     _column(5, 2, MEMBER["cpu_percent"]),
-    _column(5, 5, MEMBER["main_thread_cpu_percent"]),
+    _column(5, 5, MEMBER["main_thread_cpu_percent"], role="rank"),
     _column(5, 8, MEMBER["run_queue_wait_percent"], waits_from=_WAITS_PERCENT),
     _column(5, 12, MEMBER["disk_wait_percent"], waits_from=_WAITS_PERCENT),
     _column(8, 11, MEMBER["read_bytes_per_second"]),
@@ -450,8 +460,19 @@ def tree_rows(view: View, job: Job) -> list[TreeRow]:
             on_gpus.setdefault(process.key, []).append(shown)
     uses = {key: some[0].gpu_uuid for key, some in on_gpus.items()}
     every = [shown_process(view, one, uses.get(one.key)) for one in job.members]
+    if len(job.having("rank")) == 1 and view.timeline.moment is None:
+        # The number of the chart, which has finer samples.
+        main = mean_shown(view.history.job(job.key, "main_thread_cpu_percent"), view.window)
+        every = [
+            replace(one, main_thread_cpu_percent=main) if one.role == "rank" else one
+            for one in every
+        ]
     members, families = _folded(every) if is_folded(view, job) else (every, {})
-    loops = {loop.key: loop for loop in job.loops}
+    # What was reported then is not kept of each rank.
+    loops = {loop.key: loop for loop in job.loops if view.timeline.moment is None}
+    if len(loops) == 1:
+        share = mean_shown(view.history.job(job.key, "data_wait_share"), view.window)
+        loops = {key: replace(loop, data_wait_share=share) for key, loop in loops.items()}
     branch_of = branches([(member.pid, member.parent_pid) for member in members], view.glyphs)
     machines = _machines(view, on_gpus)
     out = []
@@ -557,7 +578,7 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     heading = Row(width, prefix="b:").add(" ")
     add_headings(heading, columns)
     heading.add("COMMAND" if has_command else "", "label")
-    lines, zones = [heading.note(units.plural(len(job.members), "process")).line()], []
+    lines, zones = [heading.note(count_of(view, len(job.members))).line()], []
     ellipsis = view.glyphs.ellipsis
     for entry in table[state.offset : state.offset + height - 1]:
         zones.append(Zone(len(lines), 0, width, "member", entry.key))
@@ -633,7 +654,7 @@ def _output_title(view: View, width: int, first: int, total: int, rows: int) -> 
     row.add(view.glyphs.marker if state.pane_focused else " ", "marker").add("OUTPUT", "label")
     below = max(0, total - first - rows)
     if state.pane_first is not None and below:
-        note, style = f"{view.glyphs.down}{below} more, end follows", "warn"
+        note, style = f"{view.glyphs.down}{below} more, end follows", "text"
     else:
         note, style = units.plural(total, "line"), "label"
     if state.output_name is not None:
@@ -677,15 +698,14 @@ def _keys(view: View) -> Footer:
     # The first page is left for good, another leads back to the whole machine.
     leaving = "quit" if view.job.first else "back"
     if job is not None and ended_at(view, job) is not None:
-        without |= {"S", "t", "k"} if shows_report(view) else {"S"}
+        without |= {"S", "t", "k", "[]", "<>", "c"} if shows_report(view) else {"S"}
     without |= set() if view.job.first else {"j"}
     return [k for k in JOB_FOOTER if k[0] not in without and (k[0] != "q" or k[1] == leaving)]
 
 
 def _of_processes(page: Page) -> Title:
-    if page.decided["report"]:
-        return Title("report", (("R", "full screen", "report"),))
-    return Title("processes", (("t", "fold", "fold"), ("S", "stacks", "stacks")))
+    text = "processes" if page.view.timeline.moment is None else "processes of now"
+    return Title(text, (("t", "fold", "fold"), ("S", "stacks", "stacks")))
 
 
 _TABLE = Panel("table", _table_rows, _draw_table)
@@ -706,6 +726,8 @@ COMPETING = (
 )
 """Panels that compete for rows, by importance: first who waits for whom, the charts of GPU, main
 thread and loader workers; then the processes; then everything else."""
+_ENDED = (HEADER, TITLE, _TABLE, OUTPUT, BOTTOM, _FOOTER)
+"""Panels once the report is there, which has a verdict, charts and facts of its own."""
 
 
 def draw(view: View, width: int, height: int) -> Frame:
@@ -722,7 +744,8 @@ def draw(view: View, width: int, height: int) -> Frame:
     page = Page(view, width, height, boxes, _window(view, job), mine, job, tree_rows(view, job))
     page.decided["report"] = shows_report(view)
     view.chart_columns = max(1, job_charts.span(width)[1])
-    return laid_out(page, PANELS, COMPETING, _TABLE)
+    panels, competing = (_ENDED, (OUTPUT, _TABLE)) if shows_report(view) else (PANELS, COMPETING)
+    return laid_out(page, panels, competing, _TABLE)
 
 
 def shown_job(view: View) -> Job | None:
@@ -768,7 +791,7 @@ def _report(view: View, whole: Sequence[Line], width: int, height: int) -> list[
     below = len(whole) - state.report_offset - rows
     row = Row(width, prefix="b:").add(" REPORT", "label")
     note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: full screen"
-    row.note(note, "warn" if below > 0 else "label")
+    row.note(note, "text" if below > 0 else "label")
     shown = whole[state.report_offset : state.report_offset + rows]
     return filled([row.line(), *shown], width, height)
 

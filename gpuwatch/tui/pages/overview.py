@@ -1,5 +1,6 @@
 """The overview of GPUs, host and processes: the host's panel, the page as a drawing, its screen."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -31,8 +32,8 @@ from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
 from gpuwatch.tui.panels import findings, processes, time_axis
 from gpuwatch.tui.panels import gpus as gpu_rows
 from gpuwatch.tui.panels.bars import HEADER, footer_panel
-from gpuwatch.tui.panels.gpus import LEAD
-from gpuwatch.tui.panels.time_axis import past_host
+from gpuwatch.tui.panels.gpus import LEAD, gauge
+from gpuwatch.tui.panels.time_axis import shown_host
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, left, right, width_of
 from gpuwatch.tui.view import SORT_KEYS, RowKey, View
 
@@ -41,6 +42,7 @@ from gpuwatch.tui.view import SORT_KEYS, RowKey, View
 
 _MEGABYTE = 1024 * 1024
 _CORE_WIDTH = 20
+_LEAST_CHART = 8
 _HALVES_WIDTH = 76
 """A narrower screen has no room for both of two rates in half of it."""
 
@@ -79,7 +81,7 @@ def draw_host(view: View, width: int, rows: int, lead: int = LEAD) -> list[Line]
     """Draw ``rows`` lines about the host: one is a summary, three add charts, more add cores."""
     if view.snapshot is None:
         return filled([], width, rows)
-    painter = _HostPainter(view, past_host(view, view.snapshot.host), width, lead)
+    painter = _HostPainter(view, shown_host(view, view.snapshot.host), width, lead)
     if rows == 1:
         return [painter.summary()]
     halves = rows <= 3 and width >= _HALVES_WIDTH
@@ -165,9 +167,10 @@ class _HostPainter:
         self._window = view.window
 
     def _chart(self, name: str, width: int, limit: float | None, rows: int = 1) -> list[list[Run]]:
-        series = self._view.history.host(name)
+        """Draw a chart; in one row of dots, which is not taken for a gauge."""
+        view, series = self._view, self._view.history.host(name)
         key = "host", name
-        return self._view.chart(key, series, width, limit, "host", rows, self._window)
+        return view.chart(key, series, width, limit, "host", rows, self._window, braille=True)
 
     def _ceiling(self, name: str, width: int) -> float:
         series = self._view.history.host(name)
@@ -215,15 +218,26 @@ class _HostPainter:
         return [(*one, *other) for one, other in pairs[:rows]]
 
     def _cpu(self, width: int, rows: int = 1) -> list[Line]:
-        value = _cpu_text(self._host), "value"
-        return self._charted(_CPU.short, value, _CPU.name, 100.0, width, rows)
+        return self._charted(_CPU.short, _cpu_text(self._host), _CPU.name, 100.0, width, rows)
 
     def _memory_line(self, width: int) -> Line:
-        limit = self._host.memory_total_bytes or None
-        return self._charted(_MEMORY.label, self._memory(), _MEMORY.name, limit, width)[0]
+        """Draw memory, which moves slowly, as a gauge."""
+        used, total = self._host.memory_used_bytes, self._host.memory_total_bytes
+        row = self._label(Row(width), _MEMORY.label, *self._memory()).pad_to(self._lead)
+        if used is not None and total:
+            room = max(0, width - self._lead - 1)
+            row.add_runs(gauge(self._glyphs, used / total, room, "host"), room)
+        return row.line()
+
+    def _label(self, row: Row, label: str, text: str, style: str) -> Row:
+        """Add a label and its number, up to where the charts begin; a limit is in a quieter
+        tone."""
+        number = re.split("/| of", text, maxsplit=1)[0]
+        row.add("  ").add(label, "label").pad_to(self._lead - 2 - width_of(text))
+        return row.add(number, style).add(text.removeprefix(number), "label")
 
     def _charted(
-        self, label: str, value: Run, name: str, limit: float | None, width: int, rows: int = 1
+        self, label: str, value: str, name: str, limit: float | None, width: int, rows: int = 1
     ) -> list[Line]:
         """Draw a chart with its label and number, aligned with the GPUs' charts above."""
         room = max(0, width - self._lead - 1)
@@ -231,21 +245,23 @@ class _HostPainter:
         for number, drawn in enumerate(self._chart(name, room, limit, rows)):
             row = Row(width)
             if number == rows - 1:
-                row.add("  ").add(label, "label").pad_to(self._lead - 2 - width_of(value[0]))
-                row.add(*value)
+                self._label(row, label, value, "value")
             row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule")
             lines.append(row.add_runs(drawn, room).line())
         return lines
 
     def _rates(self, label: str, width: int) -> Line:
-        """Draw both directions, each with its chart and, where there is room, the chart's scale."""
+        """Draw both directions, each with its chart and the chart's scale where there is room."""
         row = Row(width).add("  ").add(left(label, 4), "label")
         share = (width - row.used) // 2
         for one in [one for one in _RATES if one.short.startswith(label)]:
             end, name, way = row.used + share, one.name, one.short.partition(" ")[2]
             row.add(f" {way}", "label").add(right(self._text(one), 9), "value")
+            chart = end - row.used - 3
+            if chart < _LEAST_CHART:
+                row.pad_to(end)
+                continue
             row.add(" ").add(self._glyphs.separator, "rule")
-            chart = max(0, end - row.used - 1)
             ceiling = self._ceiling(name, chart)
             scale = f" {self._glyphs.up}{units.size(ceiling)}"
             if chart - len(scale) < 12:
@@ -281,8 +297,7 @@ class _HostPainter:
             name, text = one.name, self._text(one)
             ceiling = self._ceiling(name, room)
             scale = f"{self._glyphs.up}{units.size(ceiling)}".replace(".0", "")
-            value = text, "value"
-            lines += self._charted(f"{one.short} {scale}", value, name, ceiling, self._width)
+            lines += self._charted(f"{one.short} {scale}", text, name, ceiling, self._width)
         if rows >= 9:
             self._view.chart_columns = room
             axis, _ = time_axis.draw(self._view, self._window, [(self._lead, room)], self._width)
@@ -315,7 +330,10 @@ _FOOTER = footer_panel(lambda _: OVERVIEW_FOOTER)
 _AXIS = time_axis.axis_panel(lambda page: page.overview.axis > 0)
 _VERDICT = edge_panel("verdict", lambda _: Title("verdict", (("d", "why", "findings"),)))
 _GPUS = edge_panel(
-    "gpus", lambda page: Title("GPUs", (("enter", "open", "open"), *range_keys(page)))
+    "gpus",
+    lambda page: Title(
+        "GPUs", (("enter", "open", "open"), *range_keys(page)), gpu_rows.shared_limits(page)
+    ),
 )
 _HOST_EDGE = edge_panel("host", lambda page: Title("host", () if page.gpus else range_keys(page)))
 

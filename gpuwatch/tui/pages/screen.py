@@ -150,7 +150,7 @@ class ListScreen(CanvasScreen):
         raise NotImplementedError
 
     def stops(self) -> list[CursorPlace]:
-        """All places for the cursor, top to bottom."""
+        """The places for the cursor, top to bottom."""
         return [*self._findings(), *[(self.ROWS, row.key) for row in self.shown.table]]
 
     def _findings(self) -> list[CursorPlace]:
@@ -335,7 +335,7 @@ class Dialog(ModalScreen[str]):
         self.redraw()
 
     def lines(self, width: int) -> list[Line]:
-        """All of its text, in lines of ``width`` cells."""
+        """The text of the page, in lines of ``width`` cells."""
         lines = []
         for line in self._words.wrap(self.app.console, width):
             row = Row(width, prefix="b:")

@@ -186,7 +186,7 @@ def _keys_line(keys: Footer, width: int, paused: bool, more: str) -> tuple[Line,
         label = "resume" if action == "pause" and paused else what
         row.add(" ").add(key, "key").add(" " + label, "label").add(" ")
         zones.append(Zone(0, start, row.used, action))
-    row.pad_to(width - len(more) - 1, "label").add(more, "warn")
+    row.pad_to(width - len(more) - 1, "label").add(more, "text")
     return row.line("label"), zones
 
 

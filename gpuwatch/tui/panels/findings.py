@@ -105,8 +105,14 @@ def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
 
 
 def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
-    """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all), ``PID 4242``, or ``host``."""
-    names = gpu_names(finding.gpus, gpus)
+    """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all), ``7 GPUs wait for GPU 3``, ``PID 4242``,
+    or ``host``."""
+    names, late = gpu_names(finding.gpus, gpus), gpu_names(finding.late, gpus)
+    others = [one for one in finding.gpus if one not in finding.late]
+    if late and len(others) > 1:
+        return f"{len(others)} GPUs wait for {late}"
+    if late and (waits := gpu_names(others, gpus)):
+        return f"{waits} waits for {late}"
     if names:
         return names
     if finding.job is not None:
@@ -115,24 +121,23 @@ def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
 
 
 def lost(finding: Finding) -> str:
-    """Return ``38% lost``; nothing where no time is lost, or it is not known."""
-    share = finding.cost_share
+    """Return ``38% lost``: of the time of its sentence; nothing where no time is lost, or it is not
+    known."""
+    share = finding.share_lost
     if share is None or share <= 0:
         return ""
     return "<1% lost" if share < 0.005 else f"{share * 100:2.0f}% lost"
 
 
 def lost_sentence(finding: Finding, price_per_gpu_hour: float | None = None) -> list[str]:
-    """Return ``lost 38% of the time, 46 GPU-seconds, 38.2Wh so far``, at a price the money instead
-    of the energy; nothing where no time is lost."""
-    parts = []
-    if finding.cost_share is not None:
-        parts.append(f"{finding.cost_share * 100:.0f}% of the time")
+    """Return ``38% lost; 46 GPU-seconds, 38.2Wh so far``, at a price the money instead of the
+    energy; nothing where no time is lost."""
+    parts = [text] if (text := lost(finding).strip()) else []
     if finding.cost_gpu_seconds is not None:
         seconds = finding.cost_gpu_seconds
         worth = units.worth(seconds, price_per_gpu_hour, finding.lost_joules)
         parts.append(f"{units.gpu_time(seconds)}{worth} so far")
-    return [f"lost {', '.join(parts)}"] if parts else []
+    return ["; ".join(parts)] if parts else []
 
 
 def changes(finding: Finding, room: int) -> str:
@@ -357,7 +362,7 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
         early = view.job.seen_seconds < _EARLY_SECONDS or not diagnosis.decided
         text = "not enough data on this job yet" if early else "nothing found in this job"
         text += f" ({len(diagnosis.causes)} elsewhere: d)"
-    style = "dim" if diagnosis.decided else "label"
+    style = "text" if diagnosis.decided else "label"
     return _signed(view, view.glyphs.dot, text, style, width, width - 1, most)
 
 

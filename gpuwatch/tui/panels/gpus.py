@@ -21,14 +21,14 @@ from gpuwatch.diagnosis.rule import (
     IDLE,
     NO_ANSWER,
     PAUSES,
-    SLOWEST,
     STARVED,
+    STRAGGLER,
     THROTTLED,
     UNDERUSED,
     WAITING,
     GpuState,
 )
-from gpuwatch.tui.charts.strips import Column, Held, highest, nice_ceiling
+from gpuwatch.tui.charts.strips import Column, Glyphs, Held, highest, nice_ceiling
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
 from gpuwatch.tui.panels.findings import about_gpu, rule_of, severity_sign, style_of
@@ -62,7 +62,8 @@ class Metric:
     value: float | None
     limit: float | None
     mood: str = ""
-    """``""``, ``warn`` or ``error``: said by colour and by a sign."""
+    """``""``; ``warn``, said by colour and by a sign; or the hue of the state that it explains,
+    which is named already."""
 
     @property
     def style(self) -> str:
@@ -94,14 +95,17 @@ def metrics(
     power_scale = power_limit
     if power_scale is None and power_peak_watts is not None:
         power_scale = nice_ceiling(power_peak_watts, _POWER_SCALE_LEAST_WATTS)
-    memory = _metric(reading, "memory_used_bytes", total, memory_scale, _mood(used, total, 0.985))
+    heat_mood = _mood(heat, hot, 1.0)
+    if heat_mood and is_held_back(reading):
+        heat_mood = THROTTLED.hue
+    memory = _metric(reading, "memory_used_bytes", total, memory_scale, _mood(used, total, 0.95))
     if reading.memory_used_is_process_sum:
         memory = replace(memory, text=f"{memory.brief} procs")
     return (
         _metric(reading, busy_name(reading), None, 100.0),
         memory,
         _metric(reading, "power_watts", power_limit, power_scale),
-        _metric(reading, "temperature_celsius", hot, hot or 100.0, _mood(heat, hot, 1.0)),
+        _metric(reading, "temperature_celsius", hot, hot or 100.0, heat_mood),
     )
 
 
@@ -127,11 +131,16 @@ def _power_limit(gpu: Gpu) -> float | None:
     return gpu.reading.power_limit_watts or gpu.identity.power_limit_default_watts
 
 
-def _mood(value: float | None, limit: float | None, error: float) -> str:
+def _mood(value: float | None, limit: float | None, share: float) -> str:
     if value is None or limit is None or limit <= 0:
         return ""
-    share = value / limit
-    return "error" if share >= error else "warn" if share >= 0.95 else ""
+    return "warn" if value / limit >= share else ""
+
+
+def is_held_back(reading: GpuReading) -> bool:
+    """Return whether its clocks are lower than they should be: not at its power limit alone, where
+    a GPU at full work belongs."""
+    return any(REASONS[one].is_grave for one in reading.throttle_reasons or () if one in REASONS)
 
 
 def throttle_text(reading: GpuReading) -> Run | None:
@@ -139,7 +148,7 @@ def throttle_text(reading: GpuReading) -> Run | None:
     held = [REASONS[one] for one in reading.throttle_reasons or () if one in REASONS]
     if not held:
         return None
-    style = "error" if any(one.is_grave for one in held) else "warn"
+    style = THROTTLED.hue if is_held_back(reading) else "label"
     return "throttled: " + ", ".join(dict.fromkeys([one.label for one in held])), style
 
 
@@ -163,9 +172,8 @@ def brief_name(gpu: GpuIdentity, width: int) -> str:
     return parts[-1] if parts and len(short) > width else short
 
 
-def facts(gpu: Gpu, calm: bool = False) -> list[Run]:
-    """Return everything worth a place on the heading, most important first, as (text, style);
-    ``calm`` leaves out the rates and activities, which change with every look."""
+def notes(gpu: Gpu) -> list[Run]:
+    """Return what is unusual about a GPU, most important first, as (text, style)."""
     if gpu.lost:
         return [("GPU does not answer", "error")]
     reading = gpu.reading
@@ -179,22 +187,23 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Run]:
         out.append(("row remap pending", "warn"))
     if late is not None:
         out.append((f"up to {late}", "warn"))
-    numbers = _numbers(reading, gpu.identity.sm_clock_max_mhz, calm)
-    out += [(text, "label") for text in numbers if text is not None]
-    at_ease = reading.throttle_reasons is not None and throttled is None
-    return [*out, ("not throttled", "dim")] if at_ease else out
+    return out
 
 
-def _numbers(reading: GpuReading, most_mhz: int | None, calm: bool) -> list[str | None]:
-    """Return the numbers of a heading; ``None`` for those that were not read."""
+def facts(gpu: Gpu, calm: bool = False) -> list[str]:
+    """Return the numbers worth a place on the heading, most important first, each as wide as on the
+    next look; ``calm`` leaves out the rates and activities, which change with every look."""
+    if gpu.lost:
+        return []
+    reading, most_mhz = gpu.reading, gpu.identity.sm_clock_max_mhz
 
     def number(name: str, width: int = 4, limit: float | None = None) -> str | None:
         value = getattr(reading, name)
         return None if value is None else GPU[name].text(value, limit).rjust(width)
 
-    def named(name: str, width: int = 4) -> str | None:
+    def named(name: str, width: int = 4, least: int = 0) -> str | None:
         text = number(name, width)
-        return None if text is None else f"{GPU[name].short} {text}"
+        return None if text is None else f"{left(GPU[name].short, least)} {text}"
 
     received, sent = GPU["pcie_rx_bytes_per_second"], GPU["pcie_tx_bytes_per_second"]
     rates = [(one, getattr(reading, one.name)) for one in (received, sent)]
@@ -202,24 +211,27 @@ def _numbers(reading: GpuReading, most_mhz: int | None, calm: bool) -> list[str 
     active, link = number("sm_active_percent"), (reading.pcie_generation, reading.pcie_width)
     controller = "memory_controller_percent" if reading.dram_active_percent is None else None
     moving = [
-        both if any(value is not None for _, value in rates) else None,
         None if active is None else f"{GPU['sm_active_percent'].label} {active}",
         named("tensor_active_percent"),
-        named(controller or "dram_active_percent"),
+        # Where nothing is read of SMs it has their place.
+        named(controller, least=9) if controller else named("dram_active_percent"),
         named("fan_percent"),
         # Most jobs have no use for these two.
         named("encoder_percent") if reading.encoder_percent else None,
         named("decoder_percent") if reading.decoder_percent else None,
     ]
     link_text = f"{GPU['pcie_generation'].short} {link[0]}x{link[1]}"
-    return [
-        number("performance_state", 0),
+    state = number("performance_state", 0)
+    numbers = [
         number("sm_clock_mhz", 7 if most_mhz is None else len(f"9999/{most_mhz}MHz"), most_mhz),
         *([] if calm else moving),
+        None if state is None else left(state, 3),
+        None if calm or all(value is None for _, value in rates) else both,
         None if None in link else link_text,
         None if calm else named("nvlink_rx_bytes_per_second", 8),
         named("memory_clock_mhz", 0),
     ]
+    return [one for one in numbers if one is not None]
 
 
 # -- the state -------------------------------------------------------------------------------------
@@ -233,7 +245,7 @@ IN_USE = GpuState("in use", "unknown")
 UNKNOWN = GpuState("unknown", "unknown")
 """States beside those that findings mean (``diagnosis.rule``)."""
 STATES = (
-    *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, SLOWEST, IDLE, NO_ANSWER, IN_USE),
+    *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, STRAGGLER, IDLE, NO_ANSWER, IN_USE),
     UNKNOWN,
 )
 
@@ -268,11 +280,7 @@ def state_of(view: View, gpu: Gpu) -> GpuState:
 
 
 def _read_now(view: View, gpu: Gpu) -> GpuState:
-    held_back = throttle_text(gpu.reading)
-    if held_back is not None and held_back[1] == "error":
-        # Not at its power limit alone, where a GPU at full work belongs.
-        return THROTTLED
-    return _state_read(view, gpu)
+    return THROTTLED if is_held_back(gpu.reading) else _state_read(view, gpu)
 
 
 def _state_read(view: View, gpu: Gpu) -> GpuState:
@@ -286,11 +294,12 @@ def held_up(view: View, *gpus: GpuKey) -> list[Held]:
     for mark in view.spans:
         if 2 * sum(one in mark.gpus for one in gpus) <= len(gpus):
             continue
-        state = _by_finding(mark, gpus[0])
-        if state is None or state is SLOWEST:
+        held = next((one for one in gpus if one not in mark.late), gpus[0])
+        state = _by_finding(mark, held)
+        if state is None:
             continue
         end = inf if mark.end_seconds is None else mark.end_seconds
-        of_busy = rule_of(mark.rule).lost_while_busy
+        of_busy = rule_of(mark.rule).lost_while_busy and state is not STRAGGLER
         out.append(Held(mark.begin_seconds, end, state.hue, of_busy))
     return out
 
@@ -310,7 +319,7 @@ def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> 
 def _by_finding(said: Finding | FindingMark, gpu: GpuKey) -> GpuState | None:
     """Return the state that a finding means; ``None`` where that is for the readings to say."""
     loses_time = not isinstance(said, Finding) or bool(said.cost_share)
-    return rule_of(said.rule).state_of(gpu, said.gpus, said.severity, loses_time=loses_time)
+    return rule_of(said.rule).state_of(gpu, said.late, said.severity, loses_time=loses_time)
 
 
 def _by_readings(recent: Sequence[Column | None], *, of_sms: bool) -> GpuState:
@@ -331,6 +340,12 @@ def _recent(view: View, gpu: Gpu) -> Sequence[Column | None]:
         return []
     end = view.snapshot.monotonic_seconds if end is None else end
     return series.columns(end, _COARSE_SECONDS, int(_RECENT_SECONDS / _COARSE_SECONDS))
+
+
+def gauge(glyphs: Glyphs, share: float, width: int, style: str) -> list[Run]:
+    """Draw a bar on a track, half a cell high: how much of a limit is reached, now."""
+    full = max(0, min(width, round(width * share)))
+    return [(glyphs.solid[4] * full, style), (glyphs.solid[1] * (width - full), "edge")]
 
 
 # -- one GPU ---------------------------------------------------------------------------------------
@@ -354,12 +369,21 @@ _LESS_POWER, _MORE_POWER = 12, 18
 
 class GpuPainter:
     """Painter of the GPUs of one frame, all in the same style and on the same time window.
-    ``marked``: the selected one has a mark; ``lead``: cells before the charts."""
+    ``marked``: the selected one has a mark; ``lead``: cells before the charts; ``alike``: their
+    name and limits are said above them."""
 
     def __init__(
-        self, view: View, gpus: Sequence[Gpu], width: int, *, marked: bool, lead: int = LEAD
+        self,
+        view: View,
+        gpus: Sequence[Gpu],
+        width: int,
+        *,
+        marked: bool,
+        lead: int = LEAD,
+        alike: bool = False,
     ) -> None:
         self._view = view
+        self._alike = alike
         self._lead = lead
         self._width = width
         self._glyphs, self._ellipsis = view.glyphs, view.glyphs.ellipsis
@@ -367,6 +391,7 @@ class GpuPainter:
         self._marked = marked
         self._index_width = max((len(units.gpu_label(gpu)) for gpu in gpus), default=1)
         self._name_width = max((len(_placed_name(gpu.identity)) for gpu in gpus), default=4)
+        self._state = UNKNOWN
         self._now: float | None = None
         """Busy percent of the GPU that is drawn, at the newest look."""
         self.spans: list[tuple[int, int]] = []
@@ -375,7 +400,7 @@ class GpuPainter:
     def draw(self, gpu: Gpu, style: GpuStyle, rows: int) -> list[Line]:
         """Draw ``gpu`` in exactly ``rows`` lines."""
         self.spans = []
-        state = state_of(self._view, gpu)
+        state = self._state = state_of(self._view, gpu)
         self._now = getattr(gpu.reading, busy_name(gpu.reading))
         gpu = shown_gpu(self._view, gpu)
         metrics = scaled_metrics(self._view, gpu, self._width)
@@ -390,41 +415,58 @@ class GpuPainter:
     # -- parts ----------------------------------------------------------------------------
 
     def _begin(self, gpu: Gpu, width: int) -> Row:
-        """Begin a line: the selection mark, the index, and a sign or a blank: whether a finding
-        names it."""
+        """Begin a line: the selection mark, a sign or a blank, and the index. Only a finding that
+        the word of the GPU's state does not say has a sign."""
         view = self._view
         selected = self._marked and gpu.uuid == view.selected_gpu
         focused = selected and view.focus == "gpus" and not view.in_findings
         mark = self._glyphs.marker if selected else " "
         row = Row(width).add(mark, "marker" if focused else "dim")
-        row.add(right(units.gpu_label(gpu), self._index_width), "title")
-        finding = next(iter(about_gpu(view.diagnosis, gpu.uuid)), None)
-        if finding is None:
-            return row.add(" ")
-        return row.add(severity_sign(finding.severity, self._glyphs), style_of(finding))
+        said = about_gpu(view.diagnosis, gpu.uuid)
+        worded = self._width >= _NARROW and any(_by_finding(one, gpu.uuid) for one in said)
+        if not said or worded:
+            row.add(" ")
+        else:
+            row.add(severity_sign(said[0].severity, self._glyphs), style_of(said[0]))
+        return row.add(right(units.gpu_label(gpu), self._index_width), "title").add(" ")
 
-    def _add_name(self, row: Row, gpu: Gpu, most: int = _NAME_WIDTH) -> Row:
+    def _add_name(
+        self, row: Row, gpu: Gpu, most: int = _NAME_WIDTH, *, style: str = "title"
+    ) -> Row:
         width = max(0, min(self._name_width, most))
-        return row.add(left(brief_name(gpu.identity, width), width, self._ellipsis), "title")
+        return row.add(left(brief_name(gpu.identity, width), width, self._ellipsis), style)
 
     def _add_facts(self, row: Row, gpu: Gpu) -> Row:
-        for text, style in facts(gpu, self._view.slow_link):
-            if row.room >= len(text) + 2:
-                row.add("  ").add(text, style)
-        return row
+        """Add numbers, in the same places for every GPU, and at the right what is unusual."""
+        gpu = shown_gpu(self._view, gpu, facts=True)
+        unusual: list[Run] = []
+        room = row.room - 1
+        for text, style in notes(gpu):
+            # Not the word that is in the row.
+            brief = text.removeprefix(f"{self._state.word}: ")
+            if room >= len(brief) + 2:
+                unusual += [("  ", "text"), (brief, style)]
+                room -= len(brief) + 2
+        for text in facts(gpu, self._view.slow_link):
+            if room < len(text) + 2:
+                break
+            row.add("  ").add(text, "label")
+            room -= len(text) + 2
+        row.pad_to(row.used + room)
+        return row.add_runs(unusual, sum(len(text) for text, _ in unusual))
 
-    def _value(self, metric: Metric, width: int, *, brief: bool = False) -> Run:
-        sign = self._glyphs.warning if metric.mood else ""
-        text = metric.brief if brief else metric.text
-        return right(sign + text, width), metric.mood or "value"
+    def _add_value(self, row: Row, metric: Metric, width: int, *, brief: bool = False) -> Row:
+        """Add the number, flush right in ``width`` cells, and in a quieter tone its limit."""
+        sign = self._glyphs.warning if metric.mood == "warn" else ""
+        text = right(sign + (metric.brief if brief or self._alike else metric.text), width)
+        number, slash, limit = text.partition("/")
+        return row.add(number, metric.mood or "value").add(slash + limit, "label")
 
     def _gauge(self, metric: Metric, width: int) -> list[Run]:
         """Draw how much of its limit is reached, now; blank where either is not known."""
         if metric.value is None or not metric.limit:
             return [(" " * width, "text")]
-        full = min(width, round(width * metric.value / metric.limit))
-        solid = self._glyphs.solid
-        return [(solid[4] * full, metric.style), (solid[1] * (width - full), "rule")]
+        return gauge(self._glyphs, metric.value / metric.limit, width, metric.style)
 
     def _chart(
         self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int, *, braille: bool = False
@@ -481,6 +523,8 @@ class GpuPainter:
         long = self._width >= 76 and gpu.identity.machine is None
         name = gpu.identity.name if long else _placed_name(gpu.identity)
         heading.add(fit(name, max(4, heading.room - 23), self._ellipsis), "title")
+        # Facts begin where charts do.
+        heading.pad_to(lead - 2)
         lines = [self._add_facts(heading, gpu).line()]
         watts = self._chart(gpu, power, power.mood or "area", room, high)
         of_busy = self._busy(gpu, busy, state, lead, room, rows - 2 - high)
@@ -492,44 +536,46 @@ class GpuPainter:
                     label = metric.field.label
                     label = label if len(label) < _LABEL_WIDTH else metric.field.short
                     row.add(left(label, _LABEL_WIDTH), "label")
-                    row.add(*self._value(metric, _VALUE_WIDTH - len(ticks)))
+                    self._add_value(row, metric, _VALUE_WIDTH - len(ticks))
                 elif number <= len(words):
                     self._say(row, words[number - 1], lead - 2 - len(ticks))
                 row.pad_to(lead - 1 - len(ticks))
                 lines.append(self._charted(row, ticks, drawn, room))
         row = Row(self._width).add("  ").add(left(memory.field.label, _LABEL_WIDTH), "label")
-        row.add(*self._value(memory, _VALUE_WIDTH)).add(" ").add(self._glyphs.separator, "rule")
+        self._add_value(row, memory, _VALUE_WIDTH).pad_to(lead)
         half = (room - 19) // 2
         row.add_runs(self._gauge(memory, half), half).add(f"   {temperature.field.short} ", "label")
-        row.add(*self._value(temperature, 9)).add(" ").add(self._glyphs.separator, "rule")
+        self._add_value(row, temperature, 9).add("  ")
         return [*lines, row.add_runs(self._gauge(temperature, half), half).line()]
 
     def _wide(self, gpu: Gpu, state: GpuState, metrics: Metrics, rows: int) -> list[Line]:
         tall, narrow = rows - 1, self._width < _NARROW
         begin = self._begin(gpu, self._width)
         ticks = 0 if tall < _TICK_ROWS or narrow else _TICK_WIDTH
-        value = self._value(metrics[0], 5)
         if narrow:
-            lead = begin.add(*value).used + 1
+            lead = self._add_value(begin, metrics[0], 5).used + 1
         else:
             # Name and number end where those of all charts of the page do.
             lead = LEAD
-            if tall == 1:
+            if tall == 1 or self._alike:
                 begin.add(left(state.word, _STATE_WIDTH), state.hue)
             else:
                 self._add_name(begin, gpu, LEAD - ticks - 7 - begin.used)
-            begin.pad_to(LEAD - ticks - 7).add(*value)
+            self._add_value(begin.pad_to(LEAD - ticks - 7), metrics[0], 5)
         room = self._width - lead - 1
         chart, words = self._busy(gpu, metrics[0], state, lead, room, tall)
+        if self._alike:
+            # The state has the place of the name, which is said above.
+            words = [("", "", "text"), *words[1:]]
         lines = []
         for number, drawn in enumerate(chart):
-            row = Row(self._width).add(" " * (2 + self._index_width)) if number else begin
+            row = Row(self._width).add(" " * (3 + self._index_width)) if number else begin
             if 0 < number <= len(words) and not narrow:
                 self._say(row, words[number - 1], lead - 2 - ticks)
             row.pad_to(lead - 1 - ticks)
             beside = self._ticks(number, tall) if ticks else ""
             lines.append(self._charted(row, beside, drawn, room))
-        last = Row(self._width).add(" " * (2 + self._index_width))
+        last = Row(self._width).add(" " * (3 + self._index_width))
         return [*lines, self._add_numbers(last, gpu, metrics, named=tall == 1)]
 
     def _say(self, row: Row, said: Said, end: int) -> None:
@@ -548,7 +594,7 @@ class GpuPainter:
         width, glyphs = self._width, self._glyphs
         busy, memory, power, temperature = metrics
         row = self._begin(gpu, width)
-        brief = width < _BROAD
+        brief = self._alike or width < _BROAD
         if width >= _NARROW:
             if not brief:
                 self._add_name(row, gpu).add(" ")
@@ -559,26 +605,25 @@ class GpuPainter:
             else [(memory, 14), (power, 10), (temperature, 8)]
         )
         cells = cells[: 1 if width < _NARROW else 3]
-        value = self._value(busy, 5)
         if width >= _ALIGNED:
-            row.pad_to(self._lead - 7).add(*value).add(" ").add(glyphs.separator, "rule")
+            self._add_value(row.pad_to(self._lead - 7), busy, 5).add(" ")
         else:
-            row.add(*value).add(glyphs.separator, "rule")
+            self._add_value(row, busy, 5)
+        row.add(glyphs.separator, "rule")
         room = max(0, width - row.used - sum(size for _, size in cells) - 3)
         chart, _ = self._busy(gpu, busy, state, row.used, room, 1, braille=True)
         row.add_runs(chart[0], room).add(" ")
         late = _late_text(gpu.reading) if width >= _NARROW else None
         for metric, size in cells[: None if late is None else 1]:
-            row.fits(*self._value(metric, size, brief=brief))
+            if row.room >= size:
+                self._add_value(row, metric, size, brief=brief)
         if late is not None:
             row.add(f" {late}", "warn")
-        elif row.room > 1 and throttle_text(gpu.reading) is not None:
-            row.pad_to(width - 1).add(glyphs.warning, "warn")
         return row.line()
 
     def brief(self, gpu: Gpu) -> Line:
         """Draw ``gpu`` in one line without the busy chart."""
-        state = state_of(self._view, gpu)
+        state = self._state = state_of(self._view, gpu)
         gpu = shown_gpu(self._view, gpu)
         row = self._add_name(self._begin(gpu, self._width), gpu, 16)
         if self._width >= _NARROW:
@@ -591,31 +636,60 @@ class GpuPainter:
         width = self._width
         brief, labelled = width < 76, width >= _NARROW
         gap = ""
-        gauge = 0 if brief else 4 if width < 100 else 6 if width < 150 else 12
+        gauge_width = 0 if brief else 4 if width < 100 else 6 if width < 150 else 12
+        if gauge_width and self._alike:
+            # As wide as with limits: 5, 4 and 3 cells are saved.
+            gauge_width += 4
+        brief = brief or self._alike
         for metric, size in zip(metrics[1:], (7, 5, 4) if brief else (13, 8, 7), strict=True):
             label = f"{gap}{metric.field.short} " if labelled else "  " if gap else " "
-            if row.room < len(label) + size + gauge + 2:
+            if row.room < len(label) + size + gauge_width + 2:
                 break
             row.add(label, "label")
-            if gauge and not gap:
+            if gauge_width and not gap:
                 row.pad_to(self._lead - 2 - size)
-            row.add(*self._value(metric, size, brief=brief))
-            if gauge:
-                row.add("" if gap else " ")
-                known = metric.value is not None and metric.limit
-                row.add(self._glyphs.separator if known else " ", "rule")
-                row.add_runs(self._gauge(metric, gauge), gauge)
+            self._add_value(row, metric, size, brief=brief)
+            if gauge_width:
+                row.add(" " if gap else "  ")
+                row.add_runs(self._gauge(metric, gauge_width), gauge_width)
             gap = "  "
-        if named and row.room > self._name_width + 2:
-            row.add(f"  {_placed_name(gpu.identity)}", "label")
+        if named and not self._alike and row.room > self._name_width + 2:
+            row.add("  ")
+            self._add_name(row, gpu, style="label")
         return self._add_facts(row, gpu).line()
 
 
 # -- the GPU half of the overview ------------------------------------------------------------------
 
 
+_SEVERAL = 2
 _BESIDE_CHARTS = {GpuStyle.STACKED: (1, 1), GpuStyle.WIDE: (0, 1), GpuStyle.SINGLE: (0, 0)}
 """Lines of a GPU above and below those with a chart."""
+
+
+def shared_limits(page: Page) -> str:
+    """Return ``8 NVIDIA H200, 140.4G, 700W, 87C``: the name and the limits of GPUs that are all of
+    a kind, for the title above them; nothing where they differ, or there is no title, or each has
+    a heading of its own."""
+    kinds = {
+        (
+            gpu.identity.name,
+            gpu.identity.memory_total_bytes,
+            _power_limit(gpu),
+            gpu.identity.temperature_slowdown_celsius,
+        )
+        for gpu in page.gpus
+    }
+    shares = page.overview
+    if len(kinds) > 1 or len(page.gpus) < _SEVERAL:
+        return ""
+    if shares.style is GpuStyle.STACKED or not shares.edges:
+        return ""
+    name, memory, power, heat = kinds.pop()
+    if memory is None or power is None or heat is None:
+        return ""
+    limits = units.size(memory), units.watts(power), units.celsius(heat)
+    return f"{len(page.gpus)} {fit(name, 40)}  {'  '.join(limits)}"
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:
@@ -626,7 +700,8 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
     shown = page.gpus[first : first + shares.shown]
     note = _hidden(page, first, count - first - len(shown))
     # All rows give way to the note, so that their charts stay under each other.
-    painter = GpuPainter(view, page.gpus, page.width - len(note), marked=True)
+    alike = bool(shared_limits(page))
+    painter = GpuPainter(view, page.gpus, page.width - len(note), marked=True, alike=alike)
     lines: list[Line] = []
     zones: list[Zone] = []
     for gpu in shown:
@@ -639,7 +714,7 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
         lines += drawn
     if note:
         blanks = ((" " * len(note), "text"),)
-        lines = [line + blanks for line in lines[:-1]] + [(*lines[-1], (note, "warn"))]
+        lines = [line + blanks for line in lines[:-1]] + [(*lines[-1], (note, "label"))]
     page.spans = painter.spans
     if painter.spans:
         view.chart_columns = max(width for _, width in painter.spans)

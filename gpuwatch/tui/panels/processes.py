@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -74,17 +75,19 @@ def table_rows(view: View) -> list[TableRow]:
     else:
         ordered = [process for process in ordered if wanted(process)]
     labels = {gpu.uuid: units.gpu_label(gpu) for gpu in snapshot.gpus}
-    waits = {
-        loop.key: _DATA.text(loop.data_wait_share) for job in snapshot.jobs for loop in job.loops
-    }
+    # What was reported then is not kept of each rank.
+    jobs = snapshot.jobs if view.timeline.moment is None else ()
+    waits = {loop.key: _DATA.text(loop.data_wait_share) for job in jobs for loop in job.loops}
     members = _members(view)
-    now = snapshot.taken_at_unix_seconds
+    moment = view.timeline.moment
+    past = 0.0 if moment is None else snapshot.monotonic_seconds - moment
+    now = snapshot.taken_at_unix_seconds - past
     return [
         TableRow(
             process,
             before,
             labels.get(process.gpu_uuid or "", ""),
-            None if (since := process.started_at_unix_seconds) is None else now - since,
+            None if (since := process.started_at_unix_seconds or inf) > now else now - since,
             waits.get(key, ""),
             _command(process, members.get(key)),
         )
@@ -405,8 +408,14 @@ def _notes(view: View, total: int) -> list[str]:
         parts.append(f"filter: {fit(view.filter_text, 24, view.glyphs.ellipsis)}")
     if view.this_gpu_only:
         parts.append("this GPU only")
-    count = units.plural(total, "process")
+    count = count_of(view, total)
     return [", ".join([*parts, count]), ", ".join(parts), *parts[:1]] if parts else [count]
+
+
+def count_of(view: View, total: int) -> str:
+    """Return ``38 processes``; beside charts of the past with a word on which those are."""
+    count = units.plural(total, "process")
+    return count if view.timeline.moment is None else f"{count} of now"
 
 
 def _nothing_text(view: View) -> str:
@@ -432,8 +441,10 @@ _SPARK_SECONDS = 2.0
 
 def spark_window(view: View, width: int) -> TimeWindow:
     """Return the time that the charts of a table cover: the common range, in columns of at least 2
-    s, up to now."""
-    return TimeWindow(view.window.now, max(view.timeline.span_seconds, width * _SPARK_SECONDS))
+    s, up to where all charts end."""
+    timeline = view.timeline
+    seconds = max(timeline.span_seconds, width * _SPARK_SECONDS)
+    return TimeWindow(view.window.now, seconds, end=timeline.end_seconds)
 
 
 def spark_span(view: View, width: int) -> str:

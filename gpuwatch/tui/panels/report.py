@@ -194,6 +194,7 @@ def _marks(made: Timeline) -> Iterator[FindingMark]:
                 severity=use.severity,
                 summary=use.summary,
                 gpus=use.gpus,
+                late=use.late,
                 begin_seconds=one.begin_unix_seconds,
                 end_seconds=one.end_unix_seconds,
             )

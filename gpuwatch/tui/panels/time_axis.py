@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Host, JobMember, Process
-from gpuwatch.core.registry import GPU, HOST, MAIN, Field, Unit
+from gpuwatch.core.registry import GPU, HOST, MAIN, MEMBER, PROCESS, Field, Unit, charted
 from gpuwatch.core.store import (
     GPU_SERIES,
     HOST_SERIES,
@@ -46,26 +46,37 @@ def past_column(view: View, series: Columns | None) -> Column | None:
 
 
 _FLICKERING = ("busy_percent", "sm_active_percent", "power_watts")
+_FLICKERING_FACTS = (
+    *("tensor_active_percent", "dram_active_percent", "sm_occupancy_percent"),
+    *("memory_controller_percent", "encoder_percent", "decoder_percent"),
+    *(f"{link}_{way}_bytes_per_second" for link in ("pcie", "nvlink") for way in ("rx", "tx")),
+)
+_FLICKERING_OF_HOST = (
+    *("cpu_percent", "cpu_iowait_percent"),
+    *(f"disk_{way}_bytes_per_second" for way in ("read", "write")),
+    *(f"network_{way}_bytes_per_second" for way in ("receive", "transmit")),
+)
 
 
-def shown_gpu(view: View, gpu: Gpu) -> Gpu:
+def shown_gpu(view: View, gpu: Gpu, *, facts: bool = False) -> Gpu:
     """Return ``gpu`` with the readings that stand beside charts: those of the moment looked at, or
-    of now. How busy it is now and the power it draws, which flicker, are means over the time that
-    the charts show."""
+    of now. What flickers, as how busy it is and the power it draws, is a mean over the time that
+    the charts show; with ``facts`` also what has no chart in a list of GPUs."""
     if view.timeline.moment is not None or gpu.lost:
         return past_gpu(view, gpu)
     window = view.window
     # The header and several panels of a picture ask for it.
-    before: tuple[TimeWindow, Gpu, Gpu] | None = view.kept.get(f"shown {gpu.uuid}")
+    key = f"shown {gpu.uuid}{' with facts' if facts else ''}"
+    before: tuple[TimeWindow, Gpu, Gpu] | None = view.kept.get(key)
     if before is not None and before[0] == window and before[1] is gpu:
         return before[2]
     means = {
         name: mean_shown(view.history.gpu(gpu.uuid, name), window)
-        for name in _FLICKERING
+        for name in (*_FLICKERING, *(_FLICKERING_FACTS if facts else ()))
         if getattr(gpu.reading, name) is not None
     }
     shown = replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
-    view.kept[f"shown {gpu.uuid}"] = window, gpu, shown
+    view.kept[key] = window, gpu, shown
     return shown
 
 
@@ -73,16 +84,29 @@ Shown = TypeVar("Shown", Process, JobMember)
 
 
 def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
-    """Return a process, or a member of a job, with shares that flicker as means over the time that
-    charts show up to now; ``uuid``: the GPU that it uses."""
-    window = TimeWindow(view.window.now, view.timeline.span_seconds)
-    means = {
-        name: mean_shown(view.history.process(process.key, uuid, name), window)
+    """Return a process, or a member of a job, with the readings that stand beside charts: shares
+    that flicker as means over the time that charts show, or as they were at the moment looked at,
+    of which nothing else is known; ``uuid``: the GPU that it uses."""
+    history, key, values = view.history, process.key, dict[str, float | str | None]()
+    series = {
+        name: history.process(key, uuid, name)
         for name in PROCESS_SERIES
         if getattr(process, name, None) is not None
     }
-    known = {name: value for name, value in means.items() if value is not None}
-    return replace(process, **known)  # type: ignore[arg-type]
+    if getattr(process, _MAIN_THREAD, None) is not None:
+        series[_MAIN_THREAD] = history.main_thread(key)
+    if view.timeline.moment is None:
+        window = TimeWindow(view.window.now, view.timeline.span_seconds)
+        means = {name: mean_shown(one, window) for name, one in series.items()}
+        values |= {name: value for name, value in means.items() if value is not None}
+    else:
+        fields: tuple[str, ...] = charted(PROCESS if isinstance(process, Process) else MEMBER)
+        values |= dict.fromkeys(["state", "threads", *fields])
+        values |= {name: _value(view, one) for name, one in series.items()}
+    return replace(process, **values)  # type: ignore[arg-type]
+
+
+_MAIN_THREAD = "main_thread_cpu_percent"
 
 
 def past_gpu(view: View, gpu: Gpu) -> Gpu:
@@ -109,11 +133,17 @@ def past_gpu(view: View, gpu: Gpu) -> Gpu:
     return replace(gpu, reading=reading)
 
 
-def past_host(view: View, host: Host) -> Host:
-    """Return ``host`` with its readings of the moment looked at."""
-    if view.timeline.moment is None:
-        return host
+def shown_host(view: View, host: Host) -> Host:
+    """Return ``host`` with the readings that stand beside charts: those of the moment looked at, or
+    of now; what flickers as means over the time that the charts show."""
     history = view.history
+    if view.timeline.moment is None:
+        means = {
+            name: mean_shown(history.host(name), view.window)
+            for name in _FLICKERING_OF_HOST
+            if getattr(host, name) is not None
+        }
+        return replace(host, **means)  # type: ignore[arg-type]
     values = {
         name: _value(view, history.host(name), whole=HOST[name].whole) for name in HOST_SERIES
     }
@@ -239,7 +269,7 @@ def mark_cells(
     ):
         style = _STYLES.get(severity, "warn")
         for cell in range(max(0, first), min(cells, last + 1)):
-            out[cell] = (glyphs.rule, style)
+            out[cell] = (glyphs.rule, f"{style}.2")
         if 0 <= first < cells and last >= 0:
             begins[first] = (severity_sign(severity, glyphs), style)
     for first, sign in begins.items():

@@ -60,6 +60,19 @@ def test_two_causes_do_not_count_the_same_time() -> None:
     idle = 1.0 - 0.4 * 0.98
     assert [one.rule for one in said[-1].findings] == ["a", "b"]
     assert sum(_cost(one)[0] for one in said[-1].findings) == pytest.approx(idle, rel=0.06)
+    now = [one.lost_share or 0.0 for one in said[-1].findings]
+    assert now == [0.4, pytest.approx(idle - 0.4)]
+
+
+@pytest.mark.parametrize(("gpus", "share"), [((), 0.5), (("GPU-1",), 0.25)])
+def test_the_share_that_is_lost_now_is_that_of_the_sentence(
+    gpus: tuple[str, ...], share: float
+) -> None:
+    """Of the time of all GPUs of the job, however long it was watched before the fault began."""
+    fault = e.between(200, 300, e.firing(lost_share=0.5, gpus=gpus))
+    finding = e.play(e.scripted({"fault": fault}, TWO), range(260))[-1].findings[0]
+    assert finding.lost_share == share
+    assert _cost(finding)[0] < 0.8 * share
 
 
 def test_what_loses_no_time_has_no_cost() -> None:

@@ -14,11 +14,16 @@ def workers(*started_at: float) -> list[JobMember]:
     ]
 
 
-def watch(looks: dict[int, list[JobMember]], idle: tuple[float, float]) -> Restarts:
-    """A minute of a GPU that works but for ``idle``; the workers as they are from each second."""
+def watch(
+    looks: dict[int, list[JobMember]], *idle: tuple[float, float], seconds: int = 60
+) -> Restarts:
+    """A GPU that works but for ``idle``; the workers as they are from each second."""
     restarts, there = Restarts(), list[JobMember]()
-    samples = [(at / 4, 0.0 if idle[0] < at / 4 <= idle[1] else 80.0) for at in range(240)]
-    for at in range(60):
+    samples = [
+        (at / 4, 0.0 if any(begin < at / 4 <= end for begin, end in idle) else 80.0)
+        for at in range(4 * seconds)
+    ]
+    for at in range(seconds):
         there = looks.get(at, there)
         restarts.take_workers(there, float(at), 0.0)
         restarts.take_samples([one for one in samples if one[0] <= at], float(at))
@@ -51,3 +56,27 @@ def test_workers_of_a_second_loader_replace_none() -> None:
 def test_a_gpu_that_does_not_wait_for_them() -> None:
     """The others had made enough batches."""
     assert not watch({0: workers(1.0), 30: workers(30.0)}, (30.0, 31.0)).found
+
+
+TWICE = {0: workers(1.0), 20: [], 22: workers(20.2), 45: []}
+
+
+def test_where_workers_were_replaced_before_the_wait_begins_when_they_go() -> None:
+    """New processes import for seconds before they are known as workers: that is lost to nothing
+    else."""
+    found = watch(TWICE, (20.0, 26.0), (45.0, 90.0), seconds=49).open
+    assert found is not None
+    assert found.begin == pytest.approx(45.0, abs=1.1)
+    assert found.epoch_seconds == pytest.approx(24.0, abs=1.1)
+
+
+def test_workers_that_do_not_come_again_are_awaited_for_twice_as_long_as_before() -> None:
+    """What the job does then is something else."""
+    assert watch(TWICE, (20.0, 26.0), (45.0, 90.0), seconds=70).open is None
+
+
+def test_workers_that_come_after_they_were_awaited_make_one_restart() -> None:
+    """From their start, as if nothing had been awaited."""
+    looks = {**TWICE, 48: workers(45.3)}
+    _, found = watch(looks, (20.0, 26.0), (45.0, 51.0)).found
+    assert (found.begin, found.end) == pytest.approx((45.3, 51.2), abs=0.4)

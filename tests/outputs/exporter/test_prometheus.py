@@ -206,9 +206,11 @@ def test_a_starved_a_lost_and_an_unused_gpu_reach_whoever_is_on_call(tmp_path: P
         }
         (tmp_path / "server.yml").write_text(json.dumps(config))
         alone = ["--cluster.listen-address=", "--storage.path=alerts"]
+        # What fires before Prometheus knows of Alertmanager is sent again, by default in a minute.
+        at_once = ["--rules.alert.resend-delay=1s"]
         for name, file, where, more in (
             (manager, "manager.yml", alerting, alone),
-            (prometheus, "server.yml", address, ["--storage.tsdb.path=data"]),
+            (prometheus, "server.yml", address, [*at_once, "--storage.tsdb.path=data"]),
         ):
             options = [f"--config.file={file}", f"--web.listen-address={where}"]
             servers.enter_context(program(name, *options, *more, cwd=tmp_path))

@@ -1,6 +1,7 @@
 """Who waits for the network, seen on real connections of this machine."""
 
 import os
+import signal
 import socket
 import struct
 import time
@@ -20,6 +21,8 @@ except OSError as error:
 OWN = os.getpid()
 PAST_A_TICK_SECONDS = 0.05
 """Later than what counts as still arriving, and in another tick of the kernel's clock."""
+SAMPLE = 1 << 20
+"""Bytes of a sample."""
 
 
 class Pair:
@@ -127,3 +130,50 @@ def test_what_cannot_be_looked_into_is_left_out(tmp_path: Path) -> None:
     assert ConnectionWatch().look(0.0, {2**22 + 1: None}) == {}
     assert ConnectionWatch(tmp_path).look(0.0, {OWN: None}) == {}
     assert UNSEEN.awaits_network is None
+
+
+def test_what_connections_brought_that_are_closed_again_is_received() -> None:
+    """A dataset that asks a server anew for each sample has received its samples, though no look
+    finds a connection that brought one."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = os.fork()
+    if server == 0:
+        while True:
+            accepted, _ = listener.accept()
+            if accepted.recv(16) == b"sample":
+                accepted.sendall(bytes(SAMPLE))
+                accepted.close()
+    try:
+        watch, address = ConnectionWatch(), listener.getsockname()
+        with socket.create_connection(address):
+            watch.look(100.0, {OWN: None})
+        for _ in range(4):
+            with socket.create_connection(address) as made:
+                made.sendall(b"sample")
+                while made.recv(1 << 16):
+                    pass
+        with socket.create_connection(address) as waits_for_one:
+            waits_for_one.sendall(b"wait")
+            traffic = watch.look(102.0, {OWN: None})[OWN]
+    finally:
+        os.kill(server, signal.SIGKILL)
+        os.waitpid(server, 0)
+        listener.close()
+    assert traffic.network_receive_bytes_per_second is not None
+    assert traffic.network_receive_bytes_per_second >= 4 * SAMPLE / 2.0
+    assert (traffic.network_send_bytes_per_second or 0.0) < 100.0
+
+
+def test_what_they_brought_is_unknown_where_the_kernel_does_not_count(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unknown is not zero: a rate is given only of connections that are still the same."""
+    monkeypatch.setattr("gpuwatch.sources.linux.connections.arrived_bytes", lambda _proc: None)
+    watch = ConnectionWatch()
+    watch.look(100.0, {OWN: None})
+    pair.made.sendall(b"question")
+    assert watch.look(101.0, {OWN: None})[OWN].network_receive_bytes_per_second == 0.0
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener, socket.create_connection(listener.getsockname()):
+        found = watch.look(102.0, {OWN: None})[OWN]
+    assert found.network_receive_bytes_per_second is None

@@ -161,13 +161,15 @@ def demo(scenario: str) -> tuple[ManualClock, SimulatedSource, Snapshot]:
 
 
 async def test_a_job_that_ends_stays_with_its_report(tmp_path: Path) -> None:
-    """The screen says so with the time and shows the report; a simulated one is not kept."""
+    """The screen says so with the time and shows the report, which has the only charts; a simulated
+    one is not kept."""
     clock, source, first = demo("rerun")
     store = ReportStore(tmp_path / "reports")
-    async with driven(first, (100, 30), attached=first.jobs[0].key, reports=store) as drive:
+    async with driven(first, (100, 20), attached=first.jobs[0].key, reports=store) as drive:
         await ending(drive, clock, source, 66)
         assert "ended" in drive.lines[1]
         assert " REPORT" in drive.text
+        assert sum(" GPU 0 busy " in line for line in drive.lines) == 1
         before = drive.lines
         await drive.press("down", "down")
         assert drive.lines != before

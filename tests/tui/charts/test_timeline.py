@@ -151,7 +151,7 @@ def test_marks_lie_where_the_finding_was() -> None:
         (None, 50.0, "fed"),
         ("power_throttle", 50.0, "throttled"),
         ("power_throttle", 10.0, "idle"),
-        ("straggler", 50.0, "slowest"),
+        ("straggler", 50.0, "straggler"),
         ("gpu_lost", 50.0, "no answer"),
         ("loader_cpu_bound", 25.0, "starved"),
         ("oscillation", 25.0, "starved"),
@@ -174,8 +174,9 @@ def test_the_state_is_that_of_the_moment_looked_at(
     severity, gpus = "warning", ("GPU-a",)
     if rule is not None:
         found = FindingMark(
-            rule=rule, severity=severity, summary="", gpus=gpus, begin_seconds=0.0, end_seconds=90.0
-        )
+            rule=rule, severity=severity, summary="", gpus=gpus,
+            begin_seconds=0.0, end_seconds=90.0, late=gpus if rule == "straggler" else (),
+        )  # fmt: skip
         view.spans = (found,)
     if ago is not None:
         view.timeline = view.timeline.with_cursor(109.0 - ago, 109.0)

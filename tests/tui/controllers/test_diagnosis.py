@@ -112,6 +112,23 @@ def test_places_are_told_as_people_count() -> None:
     assert of(job=None) == "host"
 
 
+def test_the_gpu_that_others_wait_for_has_a_word_of_its_own() -> None:
+    """In a list of GPUs beside those that wait, and where a finding has a few words; the evidence
+    draws it."""
+    now = scene("starved", 8).now
+    uuids = tuple([gpu.uuid for gpu in now.gpus])
+    late = starved(now, rule="collective_wait", gpus=uuids, late=uuids[3:4])
+    view = view_of(now, diagnosis=diagnosis(now, late))
+    rows = [one for one in drawn(view, 80, 24) if re.match(r"[ ▌][0-7]▲", one)]
+    said = [one.split("▲")[1].split()[0] for one in rows]
+    assert said == [*["waiting"] * 3, "straggler", *["waiting"] * 4]
+    assert place(late, now.gpus) == "7 GPUs wait for GPU 3"
+    assert place(dataclasses.replace(late, gpus=uuids[2:4]), now.gpus) == "GPU 2 waits for GPU 3"
+    page = "\n".join(texts(findings.evidence_body(view, late, 120, tall=40)[0]))
+    assert "GPU 0 busy" in page
+    assert "GPU 3 busy" in page
+
+
 def test_every_rule_has_a_cause_that_fits() -> None:
     """In words, at most 22 cells, no two alike."""
     causes = [cause(rule.name) for rule in RULES]

@@ -9,6 +9,7 @@ from gpuwatch.core.model import Process, XidError
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import detail, overview
 from gpuwatch.tui.pages.detail import readings
+from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import history_of, scene, texts, view_of
@@ -71,8 +72,9 @@ def test_every_reading_the_gpu_reports_is_there(width: int, scenario: str) -> No
     """By scrolling, every reading can be reached, with its label and its numbers uncut."""
     what = scene(scenario, 2)
     for one in what.now.gpus:
-        text = whole(view_of(what, selected_gpu=one.uuid), width)
-        for label, value, _ in readings(one)[0]:
+        view = view_of(what, selected_gpu=one.uuid)
+        text = whole(view, width)
+        for label, value, _ in readings(shown_gpu(view, one, facts=True))[0]:
             # A limit may stand behind what it limits, beside a chart.
             assert f" {label} " in text or label in {"power limit", "slowdown at"}
             numbers = re.sub(r"[^0-9]+$", "", value)

@@ -20,6 +20,7 @@ from gpuwatch.tui.view import View, row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import (
     Printed,
+    drawn,
     fresh,
     job_drawn,
     job_view_of,
@@ -54,7 +55,7 @@ def test_the_rows_are_shared_out_exactly(pane: str, report: bool) -> None:
         page = job.draw(view, 100, height).plan
         assert sum(page.rows.values()) + page.room == height
         assert page.room >= 0
-        if height >= 12 and pane == "hidden":
+        if height >= 12 and pane == "hidden" and not report:
             assert page.decided["heights"].keys() >= {"gpu", "main", "worker"}
             assert page.room >= 3
 
@@ -386,3 +387,54 @@ def test_numbers_that_flicker_are_means_over_the_time_that_is_shown() -> None:
     shown = [each.process.cpu_percent for each in rows]
     assert shown == sorted(shown, reverse=True)
     assert next(each for each in rows if each.key == row_key(process)).process.cpu_percent == cpu
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_the_main_thread_of_a_rank_has_the_number_of_the_chart(gpus: int) -> None:
+    """Of several ranks the mean is that of the chart; loader workers have no such number."""
+    lines = job_drawn(job_view_of(scene("starved", gpus, seconds=90, attached=True)), 120, 40)
+    (chart,) = [line for line in lines if re.search(r" main threads? ", line)]
+    (heading,) = [line for line in lines if " ROLE " in line]
+    end = heading.index("MAIN") + 4
+    cells = [line[end - 5 : end].strip() for line in lines if re.search("rank |training p", line)]
+    mains = [int(cell.removesuffix("%")) for cell in cells if cell.endswith("%")]
+    assert len(mains) == gpus
+    said = re.search(r"(\d+)%", chart)
+    assert said is not None
+    assert sum(mains) / gpus == pytest.approx(int(said[1]), abs=0.5 if gpus == 1 else 3.0)
+    workers = [line[end - 5 : end].strip() for line in lines if "loader worker " in line]
+    assert set(workers) == {""}
+
+
+def test_what_a_job_reports_is_said_once() -> None:
+    """What has a chart stands beside it, and not among the facts."""
+    what = scene("reported", 2, seconds=60, attached=True)
+    text = "\n".join(job_drawn(job_view_of(what), 120, 40))
+    assert text.count("samples/s") == text.count("waits for data") == 1
+    assert "rank 1 waits most" in text
+    small = "\n".join(job_drawn(job_view_of(what), 80, 17))
+    assert "samples/s" in small
+
+
+@pytest.mark.parametrize("page", ["overview", "job"])
+def test_beside_charts_of_the_past_processes_have_what_is_known_of_then(page: str) -> None:
+    """Shares are those of the moment; of what is not kept nothing is said, and the heading says of
+    when the list is."""
+    what = scene("rerun", 1, seconds=90)
+    draw, view = (drawn, view_of(what)) if page == "overview" else (job_drawn, job_view_of(what))
+    process = next(each for each in what.now.processes if each.gpu_uuid is not None)
+    row = str(process.pid)
+
+    def line() -> str:
+        return [each for each in draw(view, 120, 40) if f" {row} " in each][-1]
+
+    series = view.history.process(process.key, process.gpu_uuid, "cpu_percent")
+    assert "31.2G" in line()
+    view.timeline = Timeline(30.0, view.window.now - 4.0)
+    then = series.columns(view.window.end, view.column_seconds, 1)[0]
+    assert f"{then[1]:.0f}%" in line()
+    assert "31.2G" not in line()
+    assert "of now" in "\n".join(draw(view, 120, 40))
+    # It had not begun.
+    view.timeline = Timeline(30.0, view.window.now - 40.0)
+    assert not re.search(r"[0-9](%|m|s) ", line().partition(row)[2])

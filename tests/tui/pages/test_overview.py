@@ -16,6 +16,7 @@ from gpuwatch.tui.panels.gpus import metrics, scaled_metrics
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
+from tests.tui.diagnoses import degraded, diagnosis, starved
 from tests.tui.scenes import drawn, history_of, scene, texts, view_of
 
 SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 4), (33, 7))
@@ -301,11 +302,11 @@ def test_a_gpu_without_limits_of_its_own_has_charts() -> None:
         assert set(line.partition("│")[2].strip()) & set("▁▂▃▄▅▆▇█")
 
 
-def test_memory_without_a_total_has_no_chart() -> None:
+def test_memory_without_a_total_has_no_gauge() -> None:
     """Of the host: any number of bytes would be all of it."""
     host = Host(name="box", memory_used_bytes=5)
     lines = texts(overview.draw_host(view_of(snapshot(host=host)), 120, 3))
-    assert lines[1].partition("│")[2][:30].strip() == ""
+    assert lines[1].split()[:3] == ["memory", "5B", "disk"]
 
 
 def test_only_a_unified_gpu_is_measured_against_the_host() -> None:
@@ -322,3 +323,53 @@ def test_what_a_row_says_can_be_searched_for() -> None:
     rows = processes.table_rows(view)
     assert rows
     assert {row.command for row in rows} == {"loader worker"}
+
+
+# -- one sign for one fact ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "signs"), [((120, 40), 0), ((80, 24), 0), ((40, 12), 1)])
+def test_a_gpu_has_a_sign_only_where_its_state_is_not_said(
+    size: tuple[int, int], signs: int
+) -> None:
+    """The word for its state says the finding; a narrow screen has no room for the word."""
+    what = scene("starved", 8)
+    view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now)))
+    lines = gpu_lines(overview.draw(view, *size), what.now.gpus[0].uuid)
+    assert "".join(lines).count("▲") == signs
+    assert any("starved" in line for line in lines) == (not signs)
+
+
+def test_a_finding_that_is_no_state_has_a_sign() -> None:
+    """Bad memory says nothing about how busy the GPU is."""
+    what = scene("starved", 8)
+    view = view_of(what, diagnosis=diagnosis(what.now, degraded(what.now)))
+    assert gpu_lines(overview.draw(view, 120, 40), what.now.gpus[0].uuid)[0].startswith("│▌○0 ")
+
+
+@pytest.mark.parametrize("count", [8, 16])
+def test_limits_of_gpus_of_a_kind_are_said_once(count: int) -> None:
+    """In the title above them; where one differs each has its own."""
+    what = scene("starved", count)
+    title = next(
+        line for line in texts(overview.draw(view_of(what), 200, 50).lines) if "GPUs ─" in line
+    )
+    assert f"{count} NVIDIA H200  140.4G  700W  87C" in title
+    drawn_alike = overview.draw(view_of(what), 200, 50)
+    rows = [line for one in what.now.gpus for line in gpu_lines(drawn_alike, one.uuid)]
+    assert rows
+    assert not any("700W" in row or "140.4G" in row or "H200" in row for row in rows)
+    gpus = list(what.now.gpus)
+    other = dataclasses.replace(gpus[0].identity, temperature_slowdown_celsius=80.0)
+    gpus[0] = dataclasses.replace(gpus[0], identity=other)
+    mixed = view_of(what, snapshot=dataclasses.replace(what.now, gpus=tuple(gpus)))
+    assert "/700W" in " ".join(texts(overview.draw(mixed, 200, 50).lines))
+
+
+def test_facts_stand_in_the_same_columns_whatever_is_unusual() -> None:
+    """What is unusual about one GPU is at the right, after the numbers that all have."""
+    what = scene("throttled", 8)
+    frame = overview.draw(view_of(what), 120, 40)
+    rows = [gpu_lines(frame, one.uuid)[-1] for one in what.now.gpus]
+    assert len({row.index("MHz") for row in rows}) == 1
+    assert sum("thermal" in row for row in rows) == 2

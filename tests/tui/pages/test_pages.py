@@ -9,7 +9,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuReading
 from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.pages import detail, findings, job, overview
-from gpuwatch.tui.panels.gpus import brief_name, facts, metrics
+from gpuwatch.tui.panels.gpus import brief_name, facts, metrics, notes
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.runs import Runs, mark_now
 from gpuwatch.tui.terminal.frame import Line, plain
@@ -139,7 +139,7 @@ def numbers(lines: Iterable[str]) -> set[str]:
 def of_gpu(one: Gpu) -> set[str]:
     """Every number that may be said of it; of a long name parts may be left out."""
     metric_texts = [text for metric in metrics(one) for text in (metric.text, metric.brief)]
-    said = [*metric_texts, *(text for text, _ in facts(one)), one.identity.name]
+    said = [*metric_texts, *(text for text, _ in notes(one)), *facts(one), one.identity.name]
     names = [brief_name(one.identity, width) for width in (9, 16)]
     return numbers([*said, *names, units.gpu_label(one)])
 
@@ -154,7 +154,7 @@ def test_no_number_of_a_gpu_is_cut(scenario: str, gpus: int) -> None:
     not there at all."""
     what = scene(scenario, gpus)
     view = view_of(what)
-    said = [*what.now.gpus, *[shown_gpu(view, gpu) for gpu in what.now.gpus]]
+    said = [*what.now.gpus, *[shown_gpu(view, gpu, facts=True) for gpu in what.now.gpus]]
     whole = {number for one in said for number in of_gpu(one)}
     for width in range(20 + CARDS.index(scenario), 131, len(CARDS)):
         frame = overview.draw(view_of(what), width, (12, 24, 50)[width // len(CARDS) % 3])

@@ -162,6 +162,31 @@ async def test_finding_is_gone_to_where_the_file_does_not_tell_it(stream: Path) 
         assert "loader is CPU-bound" in drive.lines[-1]
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_finding_that_is_not_read_yet_is_gone_to_once_it_is(
+    stream: Path, leaves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the person goes elsewhere meanwhile."""
+    async with played(tape_of(stream)) as drive:
+        await drive.known()
+        player = drive.player
+        state, found = player.state, player.state.findings
+        with monkeypatch.context() as patched:
+            patched.setattr(player, "look_at_tape", lambda: False)
+            state.findings, state.progress = (), 0.4
+            await drive.press("n")
+            assert "looking for the next finding" in drive.text
+            if leaves:
+                await drive.press("full_stop")
+            state.findings, state.progress = found, 1.0
+            player.screen.note_more_is_known()
+        if leaves:
+            assert player.pending_seek is None
+        else:
+            await drive.until(lambda: drive.now > 20.0)
+            assert "loader is CPU-bound" in drive.lines[-1]
+
+
 async def test_picture_after_a_jump_is_the_one_that_played_up_to_it_has(night: Path) -> None:
     """Charts, numbers and findings at a moment do not depend on how one came there."""
     at = STARVED - BEGIN + 200.0

@@ -37,6 +37,13 @@ THROTTLED_PERCENT = 10.0
 """Percent of a CPU quota's periods from which on the job is held back."""
 SMALL_SHM_BYTES = 128 * 1024**2
 """Docker's default of 64 MB and a little more."""
+ANSWERS_BYTES_PER_SECOND, DATA_BYTES_PER_SECOND = 100e3, 1e6
+"""Calls of 50 ms, one after the other, are answered with a tenth of the first: a line of an answer
+each, and the packets that make and end a connection. In between it may be either, with what other
+programs of the machine receive."""
+WAITS_SHARE = 0.15
+"""Share of their time in waits from which workers count as waiting and computing by turns; of those
+that only compute 1 to 5% shows so."""
 MOST_TIMES = 8
 """``gpuwatch tune`` measures up to so many times the workers there are."""
 MEMORY_SHARE = 0.5
@@ -76,6 +83,13 @@ def in_network_wait(workers: WorkerFacts) -> float:
     return 100.0 * (workers.awaits_network_share or 0.0)
 
 
+def wait_by_turns(workers: WorkerFacts | None) -> bool:
+    """Check whether workers wait for something else than a core for a part of the time in which
+    they make batches: then more of them than cores are right. False also where it was not read."""
+    at_work, need = None if workers is None else workers.at_work_share, wanted(workers)
+    return at_work is not None and need is not None and at_work - need / 100.0 >= WAITS_SHARE
+
+
 def is_shared(job: JobFacts, test: Callable[[WorkerFacts], bool]) -> bool:
     """Check whether the workers of each of several ranks pass ``test``: then no rank is the late
     one, and the others' waiting in collectives is only how it looks."""
@@ -83,10 +97,13 @@ def is_shared(job: JobFacts, test: Callable[[WorkerFacts], bool]) -> bool:
     return len(known) > 1 and all(test(workers) for workers in known)
 
 
-def is_asked_for_data(job: JobFacts) -> bool:
-    """Check whether its connections bring more than it sends: answers to logging are short."""
+def is_asked_for_data(job: JobFacts) -> bool | None:
+    """Check whether its connections bring more than it sends, and more than answers to logging,
+    which are short; ``None``: what they bring was not read, or may be either."""
     received, sent = job.network_receive_bytes_per_second, job.network_send_bytes_per_second
-    return received is not None and received > 2.0 * (sent or 0.0)
+    if received is None or received <= max(ANSWERS_BYTES_PER_SECOND, 2.0 * (sent or 0.0)):
+        return None if received is None else False
+    return True if received >= DATA_BYTES_PER_SECOND else None
 
 
 def cores_each(workers: WorkerFacts | None) -> float:
@@ -159,11 +176,13 @@ def _left_by_others(host: HostFacts, job: JobFacts) -> float | None:
 
 
 def spare_cores(host: HostFacts, job: JobFacts) -> float | None:
-    """Usable cores that the job leaves idle; none while its workers wait for one."""
+    """Usable cores that the job leaves idle; none while its workers wait for one, unless they wait
+    for something else in turns."""
     cores, workers = usable_cores(host, job), job.workers
     if cores is None or job.cpu_cores is None:
         return None
-    if workers is not None and words.is_at_least(workers.run_queue_wait_percent, QUEUED_PERCENT):
+    queued = None if workers is None else workers.run_queue_wait_percent
+    if words.is_at_least(queued, QUEUED_PERCENT) and not wait_by_turns(workers):
         return 0.0
     return max(0.0, cores - job.cpu_cores)
 

@@ -101,7 +101,8 @@ COLLECTIVE = Cases("collective_wait", {
         with_late_first(),
         {"summary": "in collectives for rank 0 on GPU 0: ... does not show",
          "lost_share": pytest.approx(0.4, abs=0.02),
-         "gpus": lambda gpus: gpus[0] == "GPU-0", "missing": lambda names: "stacks" in names,
+         "gpus": lambda gpus: gpus[0] == "GPU-0", "late": ("GPU-0",),
+         "missing": lambda names: "stacks" in names,
          "explains": {"oscillation", "loader_cpu_bound", "busy_without_work"}},
     ),
     # What the others do not share is a diagnosis of its own, and a surer one.
@@ -127,10 +128,13 @@ COLLECTIVE = Cases("collective_wait", {
     "by NCCL's count another one is behind": (
         with_late_first(counted(0.2, 8.4, 0.0, 0.3)), {"evidence.3.supports": False},
     ),
-    IN_TURNS: (in_turns(FOUR), {"summary": "a different rank is late at each step"}),
+    IN_TURNS: (
+        in_turns(FOUR), {"summary": "a different rank is late at each step", "late": ()},
+    ),
     "in turns, and by NCCL's count it is always the same": (
         in_turns(counted(0.1, 0.0, 5.0, 0.3)),
-        {"summary": "rank 2 launches its collectives last", "strength": lambda own: own > 0.8},
+        {"summary": "rank 2 launches its collectives last", "late": ("GPU-2",),
+         "strength": lambda own: own > 0.8},
     ),
     "in turns, and by NCCL's count in turns, too": (
         in_turns(counted(2.0, 1.8, 2.1, 1.5)),

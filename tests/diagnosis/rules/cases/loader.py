@@ -440,6 +440,14 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
     "on six cores": (
         alone(w.swinging(0.1), model={"usable_cores": 6.0}), {"advice.0.wanted": "5"},
     ),
+    # Recorded: a practice job on two cores that others took, too.
+    "in phase, as both rest while others take its core": (
+        alone(w.steady(53.0), main_thread_phase=0.72, main_thread_when_idle_percent=None,
+              main_thread_percent=80.7, ranks=(w.rank(
+                  loader_workers=0, workers=None, main_thread_percent=80.7,
+                  run_queue_wait_percent=19.3),)),
+        {"missing": ("stacks of the main thread",)},
+    ),
     "too fast to be seen: stacks would make it surer": (
         alone(w.steady(45.0), main_thread_phase=None),
         {"missing": ("stacks of the main thread",),

@@ -392,6 +392,10 @@ CALLS = Cases("network_calls", {
         {"summary": "sat idle 30% of the time: the training loop waits for answers",
          "advice.0.action": "from a thread", "missing": ("stacks of the main thread",)},
     ),
+    "without workers, and answers are short": (
+        calling(ranks=(w.rank(awaits_network_share=0.25, loader_workers=0),)),
+        {"summary": "the training loop waits for answers"},
+    ),
     # A GPU step of 0.2 s and a call of 0.25 s after its launch.
     "a call that is longer than the step that runs meanwhile": (
         calling(0.95, 24.0, workers=w.workers(2, cpu_percent=3.0)),
@@ -410,6 +414,10 @@ CALLS = Cases("network_calls", {
     "its workers ask as well": calling(ranks=(w.rank(
         awaits_network_share=0.25, workers=w.workers(awaits_network_share=0.9)),
     )),
+    "without workers, data comes": calling(
+        ranks=(w.rank(awaits_network_share=0.25, loader_workers=0),),
+        network_receive_bytes_per_second=4e6,
+    ),
     "uploads": calling(network_send_bytes_per_second=40e6),
     "it waits for its data": calling(ranks=(w.rank(
         awaits_network_share=0.25, loop=LoopFacts(data_wait_share=0.3)),
@@ -420,6 +428,14 @@ CALLS = Cases("network_calls", {
 }, {
     "not read": (calling(None), "connections"),
     "ranks elsewhere": (calling(model={"world_size": 16}), "connections"),
+    "without workers, and what came is not known: it may be data": (
+        calling(ranks=(w.rank(awaits_network_share=0.25, loader_workers=0),),
+                network_receive_bytes_per_second=None), "what the training process receives",
+    ),
+    "without workers, and what came may be either": (
+        calling(ranks=(w.rank(awaits_network_share=0.25, loader_workers=0),),
+                network_receive_bytes_per_second=400e3), "what the training process receives",
+    ),
     "another thread calls all the time, perhaps": (
         calling(1.0, main_thread_when_idle_percent=40.0), "stacks",
     ),
