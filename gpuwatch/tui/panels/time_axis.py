@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Host, JobMember, Process
-from gpuwatch.core.model.records import changed
 from gpuwatch.core.registry import GPU, HOST, MAIN, MEMBER, PROCESS, Field, Unit, charted
 from gpuwatch.core.store import (
     GPU_SERIES,
@@ -76,7 +75,7 @@ def shown_gpu(view: View, gpu: Gpu, *, facts: bool = False) -> Gpu:
         for name in (*_FLICKERING, *(_FLICKERING_FACTS if facts else ()))
         if getattr(gpu.reading, name) is not None
     }
-    shown = changed(gpu, reading=changed(gpu.reading, **means))
+    shown = replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
     view.kept[key] = window, gpu, shown
     return shown
 
@@ -104,7 +103,7 @@ def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
         fields: tuple[str, ...] = charted(PROCESS if isinstance(process, Process) else MEMBER)
         values |= dict.fromkeys(["state", "threads", *fields])
         values |= {name: _value(view, one) for name, one in series.items()}
-    return changed(process, **values)
+    return replace(process, **values)  # type: ignore[arg-type]
 
 
 _MAIN_THREAD = "main_thread_cpu_percent"
