@@ -244,7 +244,7 @@ class _HostPainter:
         lines = []
         for number, drawn in enumerate(self._chart(name, room, limit, rows)):
             row = Row(width)
-            if number == rows - 1:
+            if number == 0:
                 self._label(row, label, value, "value")
             row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule")
             lines.append(row.add_runs(drawn, room).line())

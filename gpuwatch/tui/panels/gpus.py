@@ -203,7 +203,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[str]:
 
     def named(name: str, width: int = 4, least: int = 0) -> str | None:
         text = number(name, width)
-        return None if text is None else f"{left(GPU[name].short, least)} {text}"
+        return None if text is None else f"{GPU[name].short.ljust(least)} {text}"
 
     received, sent = GPU["pcie_rx_bytes_per_second"], GPU["pcie_tx_bytes_per_second"]
     rates = [(one, getattr(reading, one.name)) for one in (received, sent)]

@@ -302,7 +302,7 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
     if cursor is None:
         if end is None:
             return []
-        row.add(f" charts end {clock(view, end)}, {ago(view)} ago", "warn")
+        row.add(f" charts end {clock(view, end)}, {ago(view)} ago", "text")
         for key, what in (("0", "live"), ("< >", "back and forth"), ("c", "cursor")):
             if row.room < len(key) + len(what) + 4:
                 break
@@ -312,7 +312,7 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
     begin = bucket_index(cursor, seconds) * seconds
     row.add(f" {view.glyphs.up}", "key")
     row.add(_column_clock(view, begin, seconds), "value")
-    row.fits(f"  {ago(view)} ago", "warn")
+    row.fits(f"  {ago(view)} ago", "label")
     if gpu is not None:
         row.fits(f"  GPU {units.gpu_label(gpu)}", "title")
     for label, text in _numbers(view, gpu, begin + seconds / 2, seconds):
