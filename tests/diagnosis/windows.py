@@ -75,7 +75,8 @@ def gpu(index: int = 0, **facts: Any) -> GpuFacts:
         pcie_generation_busy=5, pcie_width_busy=16, pcie_rx_bytes_per_second=1.2e9,
         pcie_rx_idle_bytes_per_second=2e6, ecc_uncorrected_new=0, ecc_corrected_new=0,
         remapped_rows_failed=False, remapped_rows_pending=False, foreign_busy_percent=0.0,
-        foreign_memory_bytes=0.0, others=(), own_busy_percent=97.0, own_memory_bytes=89.0 * GIB
+        foreign_memory_bytes=0.0, others=(), own_busy_percent=97.0, own_memory_bytes=89.0 * GIB,
+        pcie_replays_new=0, nvlink_replays_new=0, nvlink_recoveries_new=0, link_errors_seconds=60.0
     )  # fmt: skip
     return replace(healthy, **facts)
 

@@ -11,6 +11,7 @@ from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import BusySample, Gpu, GpuReading, Process, ReasonSeconds
 from gpuwatch.core.store import Table
 from gpuwatch.core.throttling import REASONS
+from gpuwatch.diagnosis.facts.counters import Counters
 from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS, FactTable, GpuFacts
 from gpuwatch.diagnosis.signals.load import LOAD_SECONDS, PLATEAU, RESIDENT_PERCENT, Load
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch, Recovery, Sample
@@ -67,6 +68,7 @@ class GpuTrack:
         self.fine = False
         """``samples`` holds the driver's samples, not polls."""
         self._samples = Table(_BUSY, tiers=(), code="d", keep_seconds=WINDOW_SECONDS)
+        self._link_errors = Counters()
         self.load = Load(self.table)
         self.ran_at: float | None = None
         """When it was last seen to run anything; where that cannot be read, it may have."""
@@ -87,6 +89,8 @@ class GpuTrack:
             self.allocated_to, self._since = gpu.allocated_to, at
         if is_read(reading) and not gpu.lost:
             self.read_at = at
+        if not gpu.lost:
+            self._link_errors.add_counts(at, _link_errors(reading))
         if gpu.lost or rests:
             self._began = at
             self._gap()
@@ -222,6 +226,7 @@ class GpuTrack:
         usual, plateau = self.load.watts_at(0.75, PLATEAU)
         spins_share, spins = self.load.spins(since)
         highest = self._highest
+        pcie_replays, nvlink_replays, nvlink_recoveries = self._link_errors.rises() or 3 * (None,)
         now = self._samples.over("busy", self.seen_at - NOW_SECONDS)
         return dict(
             self.table.facts(since),
@@ -249,6 +254,10 @@ class GpuTrack:
             ecc_corrected_new=self._counted("ecc_corrected_count", since),
             remapped_rows_failed=self._last.remapped_rows_failed,
             remapped_rows_pending=self._last.remapped_rows_pending,
+            pcie_replays_new=pcie_replays,
+            nvlink_replays_new=nvlink_replays,
+            nvlink_recoveries_new=nvlink_recoveries,
+            link_errors_seconds=self._link_errors.seconds,
         )
 
     def _highest(self, name: str, since: float) -> float | None:
@@ -347,6 +356,7 @@ _MORE = (
     "busy", "activity", "temperature_celsius", "pcie_generation", "pcie_width",
     "ecc_corrected_count", "ecc_uncorrected_count",
 )  # fmt: skip
+_link_errors = attrgetter("pcie_replay_count", "nvlink_replay_count", "nvlink_recovery_count")
 _busy = attrgetter("gpu_busy_percent")
 _memory = attrgetter("gpu_memory_bytes")
 _SHARES = (

@@ -9,10 +9,12 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 
 from gpuwatch.core.bounds import highest, lowest
-from gpuwatch.core.model import Gpu, GpuKey, Host, Job, Process, ProcessKey, Snapshot
+from gpuwatch.core.model import Gpu, GpuKey, Host, Job, Process, ProcessKey, RdmaPort, Snapshot
 from gpuwatch.core.store import Table, spoken_for
+from gpuwatch.diagnosis.facts.counters import Counters
 from gpuwatch.diagnosis.facts.gpu import GpuTrack, JobOnGpu
 from gpuwatch.diagnosis.facts.job import (
     BUSIEST,
@@ -32,6 +34,7 @@ from gpuwatch.diagnosis.facts.window import (
     FactTable,
     GpuFacts,
     HostFacts,
+    PortFacts,
     Window,
     WorkerFacts,
 )
@@ -42,7 +45,42 @@ from gpuwatch.diagnosis.signals.trend import Trend
 
 # --- the machine around the jobs --------------------------------------------------------------
 
+_port_errors = attrgetter(
+    "link_downed_count", "link_recovery_count", "receive_error_count", "symbol_error_count"
+)
 _WRITTEN, _SENT, _SWAP = "written", "network_transmit_bytes_per_second", "swap_used_bytes"
+
+
+class PortTrack:
+    """An InfiniBand or RoCE port since watching began."""
+
+    def __init__(self) -> None:
+        self._counters = Counters()
+        self._was_active = False
+        self._port: RdmaPort | None = None
+
+    def add_port(self, at: float, port: RdmaPort) -> None:
+        """Take the port as it is in a snapshot."""
+        self._counters.add_counts(at, _port_errors(port))
+        self._was_active = self._was_active or port.state == "active"
+        self._port = port
+
+    def facts(self) -> PortFacts:
+        """Return what is new."""
+        port = self._port
+        assert port is not None
+        downed, recovered, received, symbols = self._counters.rises()
+        layer = "RoCE" if port.link_layer == "Ethernet" else "InfiniBand"
+        return PortFacts(
+            device=port.device,
+            name=f"{layer} port {port.device}/{port.port}",
+            is_active=port.state in ("active", None),
+            was_active=self._was_active,
+            link_downed_new=downed,
+            link_recovery_new=recovered,
+            receive_errors_new=received,
+            symbol_errors_new=symbols,
+        )
 
 
 class HostTrack:
@@ -52,6 +90,7 @@ class HostTrack:
         self.table = FactTable(HostFacts, (_WRITTEN, _SWAP), keep_seconds=PAST_SECONDS)
         self.memory = Trend()
         self._last = Host(name="")
+        self._ports: dict[tuple[str, int], PortTrack] = {}
 
     def push(self, host: Host, at: float, seconds: float) -> None:
         """Take the machine's readings of a snapshot."""
@@ -63,6 +102,10 @@ class HostTrack:
         )
         self.memory.add(at, host.memory_used_bytes)
         self._last = host
+        ports = {(port.device, port.port): port for port in host.rdma_ports or ()}
+        self._ports = {key: self._ports.get(key) or PortTrack() for key in ports}
+        for key, port in ports.items():
+            self._ports[key].add_port(at, port)
 
     def written_bytes(self, begin: float, end: float) -> float | None:
         """Return what was written to disks between the two moments."""
@@ -87,6 +130,7 @@ class HostTrack:
             **self.table.facts(since),
             core_count=host.core_count,
             network_mounts=host.network_mounts,
+            ports=tuple([one.facts() for one in self._ports.values()]) if self._ports else None,
             cpu_governor=host.cpu_governor,
             memory_total_bytes=host.memory_total_bytes,
             memory_slope_bytes_per_second=slope,

@@ -152,6 +152,11 @@ class GpuFacts:
     ecc_corrected_new: int | None = None
     remapped_rows_failed: bool | None = None
     remapped_rows_pending: bool | None = None
+    pcie_replays_new: int | None = None
+    nvlink_replays_new: int | None = None
+    nvlink_recoveries_new: int | None = None
+    link_errors_seconds: float | None = None
+    """In the last quarter of an hour, or as long as it has been watched: so many seconds."""
     foreign_busy_percent: float | None = None
     """SM share of processes that are not of the window's job (``None``: not read)."""
     foreign_memory_bytes: float | None = None
@@ -308,6 +313,34 @@ class JobFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortFacts:
+    """Errors of an InfiniBand or RoCE port that are new since watching began, or in the last
+    quarter of an hour."""
+
+    device: str
+    """``mlx5_0``."""
+    name: str
+    """``InfiniBand port mlx5_0/1``."""
+    is_active: bool = True
+    was_active: bool = True
+    """Whether it was at any time since watching began."""
+    link_downed_new: int | None = None
+    link_recovery_new: int | None = None
+    receive_errors_new: int | None = None
+    symbol_errors_new: int | None = None
+
+    @property
+    def went_down(self) -> bool:
+        return bool(self.link_downed_new) or (self.was_active and not self.is_active)
+
+    @property
+    def errors_new(self) -> int:
+        """All errors but those of a link that went down."""
+        several = (self.link_recovery_new, self.receive_errors_new, self.symbol_errors_new)
+        return sum([one or 0 for one in several])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
     cpu_percent: float | None = mean_of("cpu_percent")
     core_count: int | None = None
@@ -321,6 +354,7 @@ class HostFacts:
     disk_read_milliseconds: float | None = mean_of("disk_read_milliseconds")
     network_mounts: tuple[NetworkMount, ...] | None = None
     """Network mounts as ``Host`` has them now."""
+    ports: tuple[PortFacts, ...] | None = None
     network_receive_bytes_per_second: float | None = mean_of("network_receive_bytes_per_second")
     network_transmit_bytes_per_second: float | None = mean_of("network_transmit_bytes_per_second")
     cache_refault_bytes_per_second: float | None = mean_of("cache_refault_bytes_per_second")

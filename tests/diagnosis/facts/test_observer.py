@@ -16,6 +16,7 @@ from gpuwatch.core.model import (
     JobMember,
     JobRank,
     Process,
+    RdmaPort,
     ReasonSeconds,
     Snapshot,
     TrainingLoop,
@@ -653,3 +654,21 @@ def test_jobs_that_swing_out_of_step_stay_followed() -> None:
             seen[second] = set(followed(observer))
     assert len(seen[119]) == FOLLOWED_JOBS_MAX
     assert seen[119] == seen[70]
+
+
+def test_errors_of_links_count_from_the_first_look_on() -> None:
+    """An old count says nothing, whatever it is; one that falls counts anew."""
+    observer = Observer()
+    counts = [7000] * 20 + [7003] * 20 + [2] * 20
+    for count, made in zip(counts, machine("healthy", 60), strict=False):
+        (one,) = made.gpus
+        reading = replace(one.reading, pcie_replay_count=count, nvlink_replay_count=None)
+        port = RdmaPort(device="mlx5_0", port=1, state="active", symbol_error_count=count)
+        host = replace(made.host, rdma_ports=(port,))
+        observer.push(replace(made, gpus=(replace(one, reading=reading),), host=host))
+    (window,) = observer.windows()
+    (facts,), (port_facts,) = window.gpus, window.host.ports or ()
+    assert (facts.pcie_replays_new, facts.nvlink_replays_new) == (3, None)
+    assert facts.link_errors_seconds == pytest.approx(59.0, abs=1.0)
+    assert (port_facts.name, port_facts.errors_new) == ("InfiniBand port mlx5_0/1", 3)
+    assert not port_facts.went_down

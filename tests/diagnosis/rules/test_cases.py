@@ -18,8 +18,9 @@ from tests.diagnosis.rules import cases
 
 OF_A_GPU = {
     "allocated_unused", "batch_too_small", "busy_without_work", "gpu_lost", "hardware_errors",
-    "idle_holding_memory", "memory_growing", "memory_left_behind", "memory_nearly_full",
-    "oscillation", "pcie_degraded", "power_throttle", "thermal_throttle", "xid_errors",
+    "idle_holding_memory", "link_errors", "memory_growing", "memory_left_behind",
+    "memory_nearly_full", "oscillation", "pcie_degraded", "power_throttle", "thermal_throttle",
+    "xid_errors",
 }  # fmt: skip
 """What they look at needs no job."""
 SENTENCES = ("summary", "action", "says")

@@ -6,9 +6,20 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import Process, ReasonSeconds, XidError
-from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, Window
+from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, PortFacts, Window
 from tests.diagnosis.rules.cases import Cases
-from tests.diagnosis.windows import GIB, NOW, gpu, gpu_only, identity, job, steady, swinging, window
+from tests.diagnosis.windows import (
+    GIB,
+    NOW,
+    gpu,
+    gpu_only,
+    host,
+    identity,
+    job,
+    steady,
+    swinging,
+    window,
+)
 
 
 def reported(code: int, *, ago: float = 30.0, count: int = 1) -> tuple[XidError, ...]:
@@ -67,6 +78,59 @@ ERRORS = Cases("hardware_errors", {
     "an error of the day before": gpu_only(gpu(xid_errors=reported(48, ago=86_400.0))),
 }, {
     "neither ecc nor a row remapper": (gpu_only(gpu(**NO_COUNTERS)), "ECC"),
+})  # fmt: skip
+
+
+NO_LINKS: dict[str, Any] = {
+    "pcie_replays_new": None, "nvlink_replays_new": None, "nvlink_recoveries_new": None,
+}  # fmt: skip
+PORT = PortFacts(
+    device="mlx5_0", name="InfiniBand port mlx5_0/1", link_downed_new=0, link_recovery_new=0,
+    receive_errors_new=0, symbol_errors_new=0
+)  # fmt: skip
+
+
+def with_port(*gpus: GpuFacts, **facts: Any) -> Window:
+    return window(gpus=gpus or (gpu(),), host=host(ports=(replace(PORT, **facts),)))
+
+
+LINKS = Cases("link_errors", {
+    "an NVLink that is trained again stalls all ranks": (
+        window(gpus=(gpu(0), gpu(1, nvlink_recoveries_new=2, nvlink_replays_new=5))),
+        {"severity": "error", "gpus": ("GPU-1",), "summary": "NVLinks of GPU 1 failed",
+         "evidence.0.value": 2.0, "advice.0.action": "nvidia-smi nvlink -e"},
+    ),
+    "an NVLink that sends again": (
+        window(gpus=(gpu(0, nvlink_replays_new=1), gpu(1))),
+        {"severity": "warning", "gpus": ("GPU-0",), "summary": "NVLinks of GPU 0 had errors"},
+    ),
+    "more PCIe replays than NVIDIA's limit": (
+        gpu_only(gpu(pcie_replays_new=30, link_errors_seconds=120.0)),
+        {"severity": "warning", "summary": "sent again, 15 a minute",
+         "advice.0.action": "Reseat"},
+    ),
+    "a port that went down and came back": (
+        with_port(link_downed_new=1),
+        {"severity": "error", "summary": "InfiniBand port mlx5_0/1 went down",
+         "advice.0.action": "mlxlink -d mlx5_0"},
+    ),
+    "a port that was active, and is down": (
+        with_port(is_active=False),
+        {"severity": "error", "summary": "mlx5_0/1 went down", "says": "is not any more"},
+    ),
+    "a port with many errors, where the GPUs have no counters": (
+        with_port(gpu(**NO_LINKS), symbol_errors_new=40),
+        {"severity": "warning", "summary": "mlx5_0/1 had 40 errors", "evidence.0.value": 40.0},
+    ),
+}, {
+    "no new errors": window(gpus=(gpu(0), gpu(1))),
+    "some PCIe replays, fewer than the limit": gpu_only(
+        gpu(pcie_replays_new=60, link_errors_seconds=900.0)
+    ),
+    "a port that nobody uses": with_port(is_active=False, was_active=False),
+    "a few errors of a port": with_port(symbol_errors_new=3),
+}, {
+    "neither a link's counters nor a port": (gpu_only(gpu(**NO_LINKS)), "link errors"),
 })  # fmt: skip
 
 
