@@ -261,8 +261,8 @@ def axis(
 def mark_cells(
     found: Iterable[tuple[str, int, int]], cells: int, glyphs: Glyphs
 ) -> list[Run | None]:
-    """Return for each of ``cells`` columns the sign of a finding that begins there, a line where
-    one held, quieter, or ``None``; the gravest on top. ``found``: severity, first and last column."""
+    """Return for each of ``cells`` columns the sign of a finding that begins there, a quieter line
+    where one held, or ``None``; the gravest on top. ``found``: severity, first and last column."""
     out: list[Run | None] = [None] * cells
     begins: dict[int, Run] = {}
     for severity, first, last in sorted(
