@@ -58,7 +58,7 @@ from gpuwatch.tui.pages.screen import (
 )
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
-from gpuwatch.tui.panels.gpus import GpuPainter, is_held_back
+from gpuwatch.tui.panels.gpus import GpuPainter, is_held_back, limits_of_all
 from gpuwatch.tui.panels.job_charts import Together, has_reported, kinds
 from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window
 from gpuwatch.tui.panels.table import (
@@ -102,7 +102,7 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
     note = f" {ended[0]} " if ended is not None else ""
     command = brief_command(job.command or f"PID {job.pid}")
     if page.boxed:
-        return edge(view.glyphs, width, Title(command, (), *(ended or ())))
+        return edge(view.glyphs, width, Title(command, (), *(ended or (_shared_limits(page),))))
     row = Row(width).add(" ")
     row.add(fit(command, max(8, row.room - width_of(note) - 1), view.glyphs.ellipsis), "title")
     if ended is not None:
@@ -248,11 +248,19 @@ def _gpu_rows(page: Page) -> int:
     return count if count <= min(most, room) else 1
 
 
+def _shared_limits(page: Page) -> str:
+    """Return the name and the limits of GPUs that are all of a kind, for the title of the page;
+    nothing where it has none, or they have one line together."""
+    each = page.rows.get("gpus", 0) == len(page.gpus)
+    return limits_of_all(page.gpus) if page.boxed and each else ""
+
+
 def _draw_gpus(page: Page, rows: int) -> Drawn:
     if rows != len(page.gpus):
         return [_gpu_summary(page.gpus, page.width)], []
     lead, _ = job_charts.span(page.width)
-    painter = GpuPainter(page.view, page.gpus, page.width, marked=False, lead=lead)
+    alike = bool(_shared_limits(page))
+    painter = GpuPainter(page.view, page.gpus, page.width, marked=False, lead=lead, alike=alike)
     if not page.decided["each_gpu"] and rows > 1:
         # Their mean has the chart below.
         return [line for gpu in page.gpus for line in painter.draw(gpu, GpuStyle.SINGLE, 1)], []
