@@ -293,8 +293,8 @@ def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
 
 def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list[Line]:
     row = Row(width).add("  ").add(left(chart.field.label, _LABEL_WIDTH), "label")
-    number, slash, limit = chart.number.partition("/")
-    row.add(number, "value").add(slash + limit, "label")
+    value, slash, limit = chart.number.partition("/")
+    row.add(value, "value").add(slash + limit, "label")
     for text, style in (chart.word, (chart.now, "dim")):
         row.add(f"  {text}" if text else "", style)
     heading = row.line()
