@@ -100,7 +100,7 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
     assert job is not None
     ended = _end_text(view, job, brief=width < 76)
     note = f" {ended[0]} " if ended is not None else ""
-    command = brief_command(job.command or f"PID {job.pid}")
+    command = _command(job)
     if page.boxed:
         return edge(view.glyphs, width, Title(command, (), *(ended or (_shared_limits(page),))))
     row = Row(width).add(" ")
@@ -111,6 +111,12 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
 
 
 TITLE = fixed("title", 1, _draw_title)
+_TITLE_ENDS = 8
+"""Cells around the name and the note of a title."""
+
+
+def _command(job: Job) -> str:
+    return brief_command(job.command or f"PID {job.pid}")
 
 
 def _end_text(view: View, job: Job, brief: bool = False) -> Run | None:
@@ -250,9 +256,13 @@ def _gpu_rows(page: Page) -> int:
 
 def _shared_limits(page: Page) -> str:
     """Return the name and the limits of GPUs that are all of a kind, for the title of the page;
-    nothing where it has none, or they have one line together."""
-    each = page.rows.get("gpus", 0) == len(page.gpus)
-    return limits_of_all(page.gpus) if page.boxed and each else ""
+    nothing where it has none or no room, or they have one line together."""
+    job, each = page.job, page.rows.get("gpus", 0) == len(page.gpus)
+    if job is None or not page.boxed or not each:
+        return ""
+    limits = limits_of_all(page.gpus)
+    room = page.width - width_of(limits) - _TITLE_ENDS
+    return limits if width_of(_command(job)) <= room else ""
 
 
 def _draw_gpus(page: Page, rows: int) -> Drawn:
