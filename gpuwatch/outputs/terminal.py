@@ -166,8 +166,8 @@ def _line(
 STATE_HUES = {
     "fed": ("#4fbf95", "#007a5e"),
     "starved": ("#f0b040", "#985a00"),
-    "throttled": ("#c873b6", "#9c1f86"),
-    "waiting": ("#8599e6", "#3b4fd0"),
+    "throttled": ("#c873b6", "#9a3589"),
+    "waiting": ("#8599e6", "#5160c4"),
     "late": ("#f28b50", "#b8480a"),
     "idle": ("#89929b", "#626a72"),
 }

@@ -206,6 +206,8 @@ _WIDE, _HALVED = 110, 72
 """Widths from which on the readings have so much room beside the charts."""
 _LEAD = 7
 """Cells before a chart, for its ticks."""
+_LABEL_WIDTH = 13
+"""Cells for the label above a chart: the numbers of all stand under each other."""
 
 
 class _Chart(NamedTuple):
@@ -215,6 +217,7 @@ class _Chart(NamedTuple):
     limit: float
     """The scale goes from 0 to this."""
     now: str = ""
+    word: Run = ("", "text")
     """Reading of now, beside a number that is a mean."""
 
     def tick(self, share: float) -> str:
@@ -269,8 +272,7 @@ def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
     busy, memory, power, temperature = scaled_metrics(view, gpu, columns)
     reading, most_clock = gpu.reading, gpu.identity.sm_clock_max_mhz
     state = state_of(view, gpu)
-    number = f"{busy.text}  {state.word}"
-    out = [_Chart(busy.field, number, FED.hue, 100.0)]
+    out = [_Chart(busy.field, busy.text, FED.hue, 100.0, word=(state.word, state.hue))]
     for metric in (memory, power, temperature):
         seen = metric.value is not None or view.history.gpu(gpu.uuid, metric.field.name)
         if metric.limit is not None and seen:
@@ -290,8 +292,12 @@ def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
 
 
 def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list[Line]:
-    row = Row(width).add("  " + chart.field.label, "label").add("  " + chart.number, "value")
-    heading = row.add(f"  {chart.now}" if chart.now else "", "dim").line()
+    row = Row(width).add("  ").add(left(chart.field.label, _LABEL_WIDTH), "label")
+    value, slash, limit = chart.number.partition("/")
+    row.add(value, "value").add(slash + limit, "label")
+    for text, style in (chart.word, (chart.now, "dim")):
+        row.add(f"  {text}" if text else "", style)
+    heading = row.line()
     cells, rows = max(1, width - _LEAD - 1), height - 1
     name = chart.field.name
     series, key = view.history.gpu(gpu.uuid, name), ("detail", gpu.uuid, name)

@@ -86,6 +86,7 @@ def _add_charts(text: Text, glyphs: Glyphs) -> None:
     for sample, style, meaning in (
         (f"{low}{half}{full}", "fed", "zero, half and all of a fixed scale: 100%, or the limit"),
         swing,
+        (half * 2 + low * 2, "gauge", "a bar on a track: how much of a limit is used now"),
         ("   ", "text", "blank: not measured (never zero)"),
         (glyphs.warning, "warn", "on the time axis: when a finding began, how long it held"),
     ):

@@ -58,7 +58,7 @@ from gpuwatch.tui.pages.screen import (
 )
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
-from gpuwatch.tui.panels.gpus import GpuPainter, is_held_back
+from gpuwatch.tui.panels.gpus import GpuPainter, is_held_back, limits_of_all
 from gpuwatch.tui.panels.job_charts import Together, has_reported, kinds
 from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window
 from gpuwatch.tui.panels.table import (
@@ -100,9 +100,9 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
     assert job is not None
     ended = _end_text(view, job, brief=width < 76)
     note = f" {ended[0]} " if ended is not None else ""
-    command = brief_command(job.command or f"PID {job.pid}")
+    command = _command(job)
     if page.boxed:
-        return edge(view.glyphs, width, Title(command, (), *(ended or ())))
+        return edge(view.glyphs, width, Title(command, (), *(ended or (_shared_limits(page),))))
     row = Row(width).add(" ")
     row.add(fit(command, max(8, row.room - width_of(note) - 1), view.glyphs.ellipsis), "title")
     if ended is not None:
@@ -111,6 +111,12 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
 
 
 TITLE = fixed("title", 1, _draw_title)
+_TITLE_ENDS = 8
+"""Cells around the name and the note of a title."""
+
+
+def _command(job: Job) -> str:
+    return brief_command(job.command or f"PID {job.pid}")
 
 
 def _end_text(view: View, job: Job, brief: bool = False) -> Run | None:
@@ -248,11 +254,23 @@ def _gpu_rows(page: Page) -> int:
     return count if count <= min(most, room) else 1
 
 
+def _shared_limits(page: Page) -> str:
+    """Return the name and the limits of GPUs that are all of a kind, for the title of the page;
+    nothing where it has none or no room, or they have one line together."""
+    job, each = page.job, page.rows.get("gpus", 0) == len(page.gpus)
+    if job is None or not page.boxed or not each:
+        return ""
+    limits = limits_of_all(page.gpus)
+    room = page.width - width_of(limits) - _TITLE_ENDS
+    return limits if width_of(_command(job)) <= room else ""
+
+
 def _draw_gpus(page: Page, rows: int) -> Drawn:
     if rows != len(page.gpus):
         return [_gpu_summary(page.gpus, page.width)], []
     lead, _ = job_charts.span(page.width)
-    painter = GpuPainter(page.view, page.gpus, page.width, marked=False, lead=lead)
+    alike = bool(_shared_limits(page))
+    painter = GpuPainter(page.view, page.gpus, page.width, marked=False, lead=lead, alike=alike)
     if not page.decided["each_gpu"] and rows > 1:
         # Their mean has the chart below.
         return [line for gpu in page.gpus for line in painter.draw(gpu, GpuStyle.SINGLE, 1)], []

@@ -190,14 +190,15 @@ class _HostPainter:
     def summary(self) -> Line:
         """Draw everything that fits on one line, most important first."""
         host = self._host
-        row = Row(self._width).add(f" {_CPU.label} ", "label").add(_cpu_text(host), "value")
+        row = Row(self._width).add(f" {_CPU.label} ", "label")
+        self._add_number(row, _cpu_text(host), "value")
         memory, mood = self._memory()
         spark = max(0, min(24, self._width - 66))
         if spark >= 8:
             row.add(" ").add_runs(self._chart("cpu_percent", spark, 100.0)[0], spark)
         before = f"{'  ' if self._width >= 50 else ' '}{_MEMORY.short} "
         if row.room >= len(before) + len(memory):
-            row.add(before, "label").add(memory, mood)
+            self._add_number(row.add(before, "label"), memory, mood)
         iowait, iowait_mood = _iowait(host)
         row.fits("  " + iowait, iowait_mood)
         for one in _RATES:
@@ -230,10 +231,13 @@ class _HostPainter:
         return row.line()
 
     def _label(self, row: Row, label: str, text: str, style: str) -> Row:
-        """Add a label and its number, up to where the charts begin; a limit is in a quieter
-        tone."""
-        number = re.split("/| of", text, maxsplit=1)[0]
+        """Add a label and its number, up to where the charts begin."""
         row.add("  ").add(label, "label").pad_to(self._lead - 2 - width_of(text))
+        return self._add_number(row, text, style)
+
+    def _add_number(self, row: Row, text: str, style: str) -> Row:
+        """Add a number and, in a quieter tone, what it is of: a limit, or a second."""
+        number = re.split("/| of", text, maxsplit=1)[0]
         return row.add(number, style).add(text.removeprefix(number), "label")
 
     def _charted(
@@ -244,7 +248,7 @@ class _HostPainter:
         lines = []
         for number, drawn in enumerate(self._chart(name, room, limit, rows)):
             row = Row(width)
-            if number == rows - 1:
+            if number == 0:
                 self._label(row, label, value, "value")
             row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule")
             lines.append(row.add_runs(drawn, room).line())
@@ -256,7 +260,8 @@ class _HostPainter:
         share = (width - row.used) // 2
         for one in [one for one in _RATES if one.short.startswith(label)]:
             end, name, way = row.used + share, one.name, one.short.partition(" ")[2]
-            row.add(f" {way}", "label").add(right(self._text(one), 9), "value")
+            row.add(f" {way}", "label")
+            self._add_number(row, right(self._text(one), 9), "value")
             chart = end - row.used - 3
             if chart < _LEAST_CHART:
                 row.pad_to(end)

@@ -26,7 +26,7 @@ from gpuwatch.tui.charts.strips import Glyphs
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
 from gpuwatch.tui.panels.table import brief_command
 from gpuwatch.tui.runs import ended_at, is_about
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, left, width_of, wrapped
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, width_of, wrapped
 from gpuwatch.tui.view import BeforeOrAfter, View
 
 if TYPE_CHECKING:
@@ -237,10 +237,11 @@ def _problem_lines(view: View, width: int, most: int) -> list[Line]:
     lines = []
     for number, problem in enumerate(problems[:most]):
         more = len(problems) - most if number == most - 1 else 0
-        note = f" +{more} more (!)" if more > 0 else ""
-        text = fit(f" {glyphs.warning} {problem.message}", width - len(note) - 1, glyphs.ellipsis)
-        text = left(text, width - len(note)) + note
-        lines.append(Row(width).add(text, _problem_style(problem)).line())
+        note = f"+{more} more (!)" if more > 0 else ""
+        style, room = _problem_style(problem), width - len(note) - 5
+        row = Row(width).add(f" {glyphs.warning} ", style)
+        row.add(fit(problem.message, room, glyphs.ellipsis), "text" if style == "warn" else style)
+        lines.append(row.pad_to(width - len(note) - 1).add(note, "key").line())
     return lines
 
 
@@ -379,13 +380,16 @@ def _findings(
     shown = findings[:most]
     more = len(findings) - len(shown)
     note = f"+{more} more (d)" if width >= 60 else f"+{more}"
-    rows = [_in_a_line(view, one, width, width - len(note) - 2 if more else width) for one in shown]
+    room = width - len(note) - 2 if more else width
+    rows = [_in_a_line(view, one, width, room, leads=one is shown[0]) for one in shown]
     if more:
         rows[-1].pad_to(width - len(note) - 1).add(note, "key")
     return [row.line() for row in rows]
 
 
-def _begin(view: View, finding: Finding, width: int, room: int, prefix: str = "") -> Row:
+def _begin(
+    view: View, finding: Finding, width: int, room: int, prefix: str = "", *, leads: bool
+) -> Row:
     """Begin a line: the cursor, where it is on this finding, the sign of its severity, and its
     sentence; place and cause where that has no room: cut, a sentence may say everything but the
     cause."""
@@ -395,15 +399,24 @@ def _begin(view: View, finding: Finding, width: int, room: int, prefix: str = ""
     row.add(f"{severity_sign(finding.severity, view.glyphs)} ", style_of(finding))
     if row.used + width_of(text) >= room:
         text = f"{_dated(view)}{place(finding, view.gpus)}: {cause(finding.rule)}"
-    return row.add(fit(text, room - row.used - 1, view.glyphs.ellipsis), style_of(finding))
+    # One sentence is an alarm; the others have a sign.
+    style = style_of(finding) if leads or finding.severity != "warning" else "value"
+    return row.add(fit(text, room - row.used - 1, view.glyphs.ellipsis), style)
 
 
 def at_length(
-    view: View, finding: Finding, width: int, tail: str, prefix: str = "", *, most: int = 2
+    view: View,
+    finding: Finding,
+    width: int,
+    tail: str,
+    prefix: str = "",
+    *,
+    most: int = 2,
+    leads: bool = True,
 ) -> list[Line]:
     """Return its sentence, and below it what is lost, what to do, whose job it is, and ``tail``:
     two lines, and where ``most`` allows a third for advice that is too long for one."""
-    first = _begin(view, finding, width, width, prefix)
+    first = _begin(view, finding, width, width, prefix, leads=leads)
     second, loss = Row(width, prefix=prefix).add("   "), lost(finding).strip()
     if loss:
         second.add(loss, "label").add(_GAP)
@@ -431,11 +444,12 @@ def at_length(
     return [first.line(), second.line(), third.line()]
 
 
-def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
+def _in_a_line(view: View, finding: Finding, width: int, room: int, *, leads: bool) -> Row:
     """Return a finding in one line, with what is lost and what to change as far as that goes;
     ``room`` is free of the width."""
     loss = lost(finding)
-    row = _begin(view, finding, width, room - (len(_GAP) + width_of(loss) if loss else 0))
+    free = room - (len(_GAP) + width_of(loss) if loss else 0)
+    row = _begin(view, finding, width, free, leads=leads)
     for text, look in ((loss, "label"), (changes(finding, room), "value")):
         free = room - row.used - len(_GAP) - 1
         if text and free >= min(width_of(text), _LEAST_ADVICE):

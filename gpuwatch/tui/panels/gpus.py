@@ -203,7 +203,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[str]:
 
     def named(name: str, width: int = 4, least: int = 0) -> str | None:
         text = number(name, width)
-        return None if text is None else f"{left(GPU[name].short, least)} {text}"
+        return None if text is None else f"{GPU[name].short.ljust(least)} {text}"
 
     received, sent = GPU["pcie_rx_bytes_per_second"], GPU["pcie_tx_bytes_per_second"]
     rates = [(one, getattr(reading, one.name)) for one in (received, sent)]
@@ -625,9 +625,11 @@ class GpuPainter:
         """Draw ``gpu`` in one line without the busy chart."""
         state = self._state = state_of(self._view, gpu)
         gpu = shown_gpu(self._view, gpu)
-        row = self._add_name(self._begin(gpu, self._width), gpu, 16)
+        row = self._begin(gpu, self._width)
+        if not self._alike:
+            self._add_name(row, gpu, 16).add(" ")
         if self._width >= _NARROW:
-            row.add(" ").add(left(state.word, _STATE_WIDTH), state.hue)
+            row.add(left(state.word, _STATE_WIDTH), state.hue)
         return self._add_numbers(row, gpu, scaled_metrics(self._view, gpu, self._width))
 
     def _add_numbers(self, row: Row, gpu: Gpu, metrics: Metrics, *, named: bool = False) -> Line:
@@ -667,10 +669,9 @@ _BESIDE_CHARTS = {GpuStyle.STACKED: (1, 1), GpuStyle.WIDE: (0, 1), GpuStyle.SING
 """Lines of a GPU above and below those with a chart."""
 
 
-def shared_limits(page: Page) -> str:
-    """Return ``8 NVIDIA H200, 140.4G, 700W, 87C``: the name and the limits of GPUs that are all of
-    a kind, for the title above them; nothing where they differ, or there is no title, or each has
-    a heading of its own."""
+def limits_of_all(gpus: Sequence[Gpu]) -> str:
+    """Return ``8 NVIDIA H200  140.4G  700W  87C``: the name and the limits of several GPUs that are
+    all of a kind, for a title above them; nothing where they differ or one is not known."""
     kinds = {
         (
             gpu.identity.name,
@@ -678,18 +679,23 @@ def shared_limits(page: Page) -> str:
             _power_limit(gpu),
             gpu.identity.temperature_slowdown_celsius,
         )
-        for gpu in page.gpus
+        for gpu in gpus
     }
-    shares = page.overview
-    if len(kinds) > 1 or len(page.gpus) < _SEVERAL:
-        return ""
-    if shares.style is GpuStyle.STACKED or not shares.edges:
+    if len(kinds) > 1 or len(gpus) < _SEVERAL:
         return ""
     name, memory, power, heat = kinds.pop()
     if memory is None or power is None or heat is None:
         return ""
     limits = units.size(memory), units.watts(power), units.celsius(heat)
-    return f"{len(page.gpus)} {fit(name, 40)}  {'  '.join(limits)}"
+    return f"{len(gpus)} {fit(name, 40)}  {'  '.join(limits)}"
+
+
+def shared_limits(page: Page) -> str:
+    """Return ``limits_of_all`` for the title of an overview; nothing where there is none, or each
+    GPU has a heading of its own."""
+    shares = page.overview
+    headed = shares.style is GpuStyle.STACKED
+    return "" if headed or not shares.edges else limits_of_all(page.gpus)
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:

@@ -260,9 +260,9 @@ def axis(
 def mark_cells(
     found: Iterable[tuple[str, int, int] | tuple[str, int, int, str]], cells: int, glyphs: Glyphs
 ) -> list[Run | None]:
-    """Return for each of ``cells`` columns the sign of a finding that begins there, a line where
-    one held, or ``None``; the gravest on top. ``found``: severity, first and last column, and the
-    hue, where that is not the severity's."""
+    """Return for each of ``cells`` columns the sign of a finding that begins there, a quieter line
+    where one held, or ``None``; the gravest on top. ``found``: severity, first and last column, and
+    the hue, where that is not the severity's."""
     out: list[Run | None] = [None] * cells
     begins: dict[int, Run] = {}
     for severity, first, last, *hue in sorted(
@@ -302,7 +302,7 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
     if cursor is None:
         if end is None:
             return []
-        row.add(f" charts end {clock(view, end)}, {ago(view)} ago", "warn")
+        row.add(f" charts end {clock(view, end)}, {ago(view)} ago", "text")
         for key, what in (("0", "live"), ("< >", "back and forth"), ("c", "cursor")):
             if row.room < len(key) + len(what) + 4:
                 break
@@ -312,7 +312,7 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
     begin = bucket_index(cursor, seconds) * seconds
     row.add(f" {view.glyphs.up}", "key")
     row.add(_column_clock(view, begin, seconds), "value")
-    row.fits(f"  {ago(view)} ago", "warn")
+    row.fits(f"  {ago(view)} ago", "label")
     if gpu is not None:
         row.fits(f"  GPU {units.gpu_label(gpu)}", "title")
     for label, text in _numbers(view, gpu, begin + seconds / 2, seconds):

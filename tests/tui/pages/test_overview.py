@@ -10,6 +10,7 @@ import pytest
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.dialogs import problems_dialog
+from gpuwatch.tui.pages.findings import draw_findings
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.gpus import metrics, scaled_metrics
@@ -373,3 +374,16 @@ def test_facts_stand_in_the_same_columns_whatever_is_unusual() -> None:
     rows = [gpu_lines(frame, one.uuid)[-1] for one in what.now.gpus]
     assert len({row.index("MHz") for row in rows}) == 1
     assert sum("thermal" in row for row in rows) == 2
+
+
+@pytest.mark.parametrize("page", [overview.draw, draw_findings])
+def test_only_the_leading_finding_is_written_in_the_colour_of_an_alarm(
+    page: Callable[[View, int, int], Frame],
+) -> None:
+    """Each other warning has the sign in that colour, and its words in none."""
+    what = scene("starved", 2)
+    view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now), starved(what.now, 1)))
+    runs = [run for line in page(view, 120, 40).lines for run in line]
+    alarms = [text.strip(" ▲") for text, style in runs if style in {"warn", "s:warn"}]
+    assert len([text for text in alarms if text]) == 1
+    assert len([text for text, style in runs if "▲" in text and style.endswith("warn")]) >= 2
