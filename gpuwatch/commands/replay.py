@@ -26,7 +26,7 @@ from gpuwatch.sources.gpu_filter import only_gpus
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import ProcessKey, Snapshot
-    from gpuwatch.diagnosis.ledger import Episode
+    from gpuwatch.diagnosis.ledger import Counted, Episode, EpisodeKey
     from gpuwatch.recording.file import Bucket
     from gpuwatch.recording.replay import EndableInput, Tape
     from gpuwatch.sources.logs.source import LogOptions
@@ -146,6 +146,11 @@ class _PartOfTape:
             replace(one, gpus={key: gpu for key, gpu in one.gpus.items() if key in self._uuids})
             for one in self._tape.buckets
         ]
+
+    def lost_before(self, unix_seconds: float) -> dict[EpisodeKey, Counted]:
+        """Return nothing: what was lost of other GPUs of a job is not apart."""
+        del unix_seconds
+        return {}
 
     @property
     def findings(self) -> Sequence[Episode]:

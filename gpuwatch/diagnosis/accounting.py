@@ -56,9 +56,8 @@ class GpuTime:
                 self.add(gpu.uuid, now, seconds, seconds)
                 continue
             if known_until is None:
-                # What the driver remembers of the time before was nobody's that is known.
-                known_until = now if sampled else now - seconds
-                self._read_until[gpu.uuid] = known_until
+                # The time before was nobody's that is known.
+                known_until = self._read_until[gpu.uuid] = now
             new = busy_time(reading, known_until, now, seconds, longest=longest, offset=offset)
             if new is not None:
                 self._read_until[gpu.uuid] = new.until

@@ -7,7 +7,7 @@ the ledger. There is no clock but the snapshots', so a recording gives the same 
 machine did.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
@@ -24,7 +24,7 @@ from gpuwatch.diagnosis.finding import (
     as_causes,
     names_among,
 )
-from gpuwatch.diagnosis.ledger import Ledger
+from gpuwatch.diagnosis.ledger import Counted, EpisodeKey, Ledger, key_of
 from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.subject import NEW_SHARE, Subject
 from gpuwatch.diagnosis.verdict import EARLY_SECONDS, SubjectStatus, questions, sentence
@@ -60,6 +60,7 @@ class Engine:
         self._observer = Observer() if observer is None else observer
         self._every = evaluate_seconds
         self._ledger = Ledger(newest=True)
+        self._lost_before: dict[EpisodeKey, Counted] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -77,6 +78,22 @@ class Engine:
         self._rows: dict[int, tuple[object, ...]] = {}
         """Facts of each job of the newest snapshot, which keeps the jobs, by their ``id``."""
         self._read: tuple[bool, ...] = ()
+
+    def go_on_from(self, lost: Mapping[EpisodeKey, Counted]) -> None:
+        """Count on from what was ``lost`` by now, as somebody says who saw more of the time."""
+        every = [one for each in self._seen.values() for one in each.subject.findings()]
+        own = {
+            key_of(one): Counted(one.cost_gpu_seconds or 0.0, one.watched_gpu_seconds or 0.0)
+            for one in every
+        }
+        for key, there in lost.items():
+            known, here = self._lost_before.get(key, Counted()), own.get(key, Counted())
+            # Never less than was said already: nothing that was lost comes back.
+            self._lost_before[key] = Counted(
+                max(known.cost, there.cost - here.cost),
+                max(known.watched, there.watched - here.watched),
+            )
+        self._stale = self._stale or bool(every)
 
     def push(self, snapshot: Snapshot) -> None:
         """Take a snapshot; they come in the order of their time. One that is older than the one
@@ -210,6 +227,7 @@ class Engine:
         for one in self._seen.values():
             findings += one.subject.findings()
             unknown += one.subject.unknown()
+        findings = [self._with_what_was_lost(one) for one in findings]
         names = names_among(gpu.identity for one in self._seen.values() for gpu in one.window.gpus)
         causes = as_causes(self._without_covered(findings), names, self._diagnosis.causes)
         undecided = [gpu.uuid for one in seen if not one.is_decided for gpu in one.window.gpus]
@@ -224,6 +242,18 @@ class Engine:
             undecided_gpus=tuple(dict.fromkeys(undecided)),
             questions=tuple(questions(seen)),
             pauses=tuple([pause for one in seen for pause in one.pauses]),
+        )
+
+    def _with_what_was_lost(self, one: Finding) -> Finding:
+        before, cost = self._lost_before.get(key_of(one)), one.cost_gpu_seconds
+        if before is None or cost is None:
+            return one
+        cost, watched = before.cost + cost, before.watched + (one.watched_gpu_seconds or 0.0)
+        return replace(
+            one,
+            cost_gpu_seconds=cost,
+            watched_gpu_seconds=watched,
+            cost_share=min(1.0, cost / watched) if watched > 0.0 else one.cost_share,
         )
 
     def _without_covered(self, findings: list[Finding]) -> list[Finding]:

@@ -491,6 +491,24 @@ class Ledger:
                     own.remove(min(own[:-1], key=lambda one: one.seconds))
 
 
+class CostsSoFar:
+    """Costs of episodes, as page after page of a ledger says more of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[EpisodeKey, dict[float, float]] = {}
+        """By finding and beginning."""
+
+    def added(self, one: Episode) -> float:
+        """Return what an episode has cost more than was known of it, and of those that became a
+        part of it."""
+        cost, noted = one.cost_gpu_seconds or 0.0, self._known.setdefault(one.key, {})
+        begin = one.begin_unix_seconds
+        end = math.inf if one.end_unix_seconds is None else one.end_unix_seconds
+        before = sum([noted.pop(at) for at in list(noted) if begin <= at <= end])
+        noted[begin] = max(cost, before)
+        return max(0.0, cost - before)
+
+
 def by_cause(episodes: Iterable[Episode], names: Names) -> tuple[Episode, ...]:
     """Return one episode for each cause: those of several jobs, or of GPUs of no known job, that
     say the same at about the same time are one. In the order of their beginning."""

@@ -58,7 +58,9 @@ class Subject:
         out."""
         seconds = watched_seconds - self._looked_at_watched if self.looks else 0.0
         self._looked_at_watched = watched_seconds
-        passed = seconds if self.looks else window.watched_seconds
+        # The first reading speaks for an interval in which nobody watched.
+        begun = max(0.0, window.watched_seconds - window.interval_seconds)
+        passed = seconds if self.looks else begun
         self._watched_seconds += passed
         if not window.gpus:
             self._time.add(_time_key(window), now, passed, passed)

@@ -58,7 +58,7 @@ def read_cores(
     if not limits:
         return JobCores(affinity, quota, slurm, None)
     with suppress(OSError, ValueError):
-        limits += [len(parse_core_list(ONLINE.read_text("ascii")))]
+        limits += [len(parse_core_list(procfs.read_once(ONLINE).decode("ascii")))]
     return JobCores(affinity, quota, slurm, float(min(filter(None, limits))))
 
 

@@ -39,7 +39,15 @@ from gpuwatch.core.private_files import why
 from gpuwatch.core.store import Column, Stat
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.diagnosis.finding import Unchecked, names_among
-from gpuwatch.diagnosis.ledger import Episode, EpisodeKey, Ledger, Page, by_cause
+from gpuwatch.diagnosis.ledger import (
+    CostsSoFar,
+    Counted,
+    Episode,
+    EpisodeKey,
+    Ledger,
+    Page,
+    by_cause,
+)
 from gpuwatch.recording.statistics import Course, Part, Statistics
 from gpuwatch.sources.logs import text as log_text
 from gpuwatch.sources.logs.text import (
@@ -756,6 +764,7 @@ class RecordingIndex:
             overview.add_part(part)
         self._marks = marks_of(placed)
         self._ledger = ledger_of(entries)
+        self._losses = list(_losses(entries))
         self._identities = {gpu.identity.uuid: gpu.identity for part in parts for gpu in part.gpus}
         known = [mark.begin_unix_seconds for mark in self._marks]
         self.first_unix_seconds = known[0] if known else None
@@ -783,6 +792,20 @@ class RecordingIndex:
             self._marks = marks_of(list(entries_of(self.path)))
             mark = mark_before(self._marks, unix_seconds)
         return None if mark is None else (mark.file, mark.offset)
+
+    def lost_before(self, unix_seconds: float) -> dict[EpisodeKey, Counted]:
+        """Return what was lost to each finding before a moment, and for how long it was watched:
+        within a minute in proportion."""
+        found: dict[EpisodeKey, Counted] = {}
+        for begin, end, key, seconds, watched in self._losses:
+            if begin < unix_seconds:
+                share = min(1.0, (unix_seconds - begin) / (end - begin)) if end > begin else 1.0
+                before = found.get(key, Counted())
+                found[key] = Counted(
+                    before.cost + share * seconds,
+                    before.watched + share * max(0.0, watched - before.watched),
+                )
+        return found
 
     def snapshots(self, from_unix_seconds: float) -> Iterator[Snapshot]:
         """Read from the last frame that begins at or before ``from_unix_seconds`` to the end.
@@ -817,6 +840,22 @@ class RecordingIndex:
             overview.add_part(statistics.take_part())
         # A recording that is still written to is always cut off.
         self._notes = tuple(replace(log.stats, damage=None, notes=[]).sentences())
+
+
+def _losses(
+    entries: Iterable[Entry],
+) -> Iterator[tuple[float, float, EpisodeKey, float, float]]:
+    """Yield begin and end of a minute, and the GPU seconds that were lost in it to a finding, with
+    those for which its job had been watched by then."""
+    run, costs = "", CostsSoFar()
+    for entry in entries:
+        run, costs = entry.run, costs if entry.run == run else CostsSoFar()
+        time = None if entry.part is None else entry.part.time
+        at = entry.begin_unix_seconds or 0.0
+        begin, end = (at, at) if time is None or time.begin is None else (time.begin, time.end)
+        for one in entry.ledger.episodes:
+            if (seconds := costs.added(one)) > 0.0:
+                yield begin, end, one.key, seconds, one.watched_gpu_seconds or 0.0
 
 
 def is_indexed(path: str) -> bool:

@@ -27,7 +27,7 @@ from gpuwatch.core.codec import Decoder, StreamWriter, identities
 from gpuwatch.core.model import Gpu, Host, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import names_among
-from gpuwatch.diagnosis.ledger import Episode, Ledger, by_cause
+from gpuwatch.diagnosis.ledger import Counted, Episode, EpisodeKey, Ledger, by_cause
 from gpuwatch.recording.file import (
     BUCKET_SECONDS,
     Bucket,
@@ -294,6 +294,11 @@ class KeptTape:
             else:
                 taken += len(fresh)
                 yield from fresh
+
+    def lost_before(self, unix_seconds: float) -> dict[EpisodeKey, Counted]:
+        """Return nothing: what was lost by a moment is kept by recordings alone."""
+        del unix_seconds
+        return {}
 
     def close(self) -> None:
         """Stop reading; what is read and not given yet is not given."""

@@ -56,9 +56,12 @@ class Display:
         for own_theme in (GPUWATCH_DARK, GPUWATCH_LIGHT):
             app.register_theme(own_theme)
         app.theme = "ansi-dark" if self._no_color else theme_name(theme, environment)
-        view.palette = Palette(app.current_theme, self._no_color)
+        view.palette = self._palette()
         view.slow_link = slow_link
         self._choose_glyphs(not speaks_unicode(environment) if ascii_mode is None else ascii_mode)
+
+    def _palette(self) -> Palette:
+        return Palette(self.app.current_theme, self._no_color, self.app.console.color_system)
 
     def watch(self, task: asyncio.Task[None]) -> None:
         """End the program with the error of a bug in ``task``, which else would freeze the
@@ -185,7 +188,7 @@ class Display:
         app = self.app
         position = THEMES.index(app.theme) if app.theme in THEMES else -1
         app.theme = name or THEMES[(position + 1) % len(THEMES)]
-        self.view.palette = Palette(app.current_theme, self._no_color)
+        self.view.palette = self._palette()
         self._choose_glyphs(self.view.glyphs is ASCII)
         for screen in app.screen_stack:
             if isinstance(screen, CanvasScreen):

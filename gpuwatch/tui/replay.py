@@ -265,8 +265,17 @@ class Seek:
             if begin is None or snapshot.taken_at_unix_seconds > begin:
                 history.push(snapshot)
             if engine is not None and snapshot.taken_at_unix_seconds >= warm:
+                if not loaded.past:
+                    engine.go_on_from(self._tape.lost_before(snapshot.taken_at_unix_seconds))
                 engine.push(snapshot)
                 loaded.past.append(DiagnosedSnapshot(snapshot, engine.diagnosis))
+        if engine is not None and loaded.past:
+            # Its first seconds it did not judge yet; the file knows what was lost in them.
+            engine.finish()
+            engine.go_on_from(
+                self._tape.lost_before(loaded.past[-1].snapshot.taken_at_unix_seconds)
+            )
+            loaded.past[-1] = replace(loaded.past[-1], diagnosis=engine.diagnosis)
         if not loaded.past:
             # A gap before it, or nobody diagnoses.
             if engine is not None:

@@ -192,7 +192,10 @@ class Runs:
                     followed = before, job
         now, at = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
         for job in running:
-            run = self._runs.setdefault(job.key, Run(job, now, now, at))
+            key = job.key
+            run = self._runs.get(key)
+            if run is None:
+                run = self._runs[key] = Run(job, now, now, at)
             run.job, run.last_seen, run.last_seen_unix_seconds = job, now, at
         self._forget(len(running))
         return followed

@@ -157,6 +157,17 @@ def test_columns_across_the_fold_agree_with_the_readings() -> None:
             assert column.mean == pytest.approx(sum(held) / len(held), rel=5e-4)
 
 
+@pytest.mark.parametrize("seconds", [40, 400, 6000])
+def test_mean_of_what_is_shown_is_that_of_its_columns(seconds: int) -> None:
+    """Whether it is of few readings, of many, or of what was folded; without a reading there is
+    none."""
+    series = polled([float(number * 37 % 101) for number in range(6000)])
+    width = seconds / 20
+    means = [one.mean for one in series.columns(6000.0, width, 20) if one is not None]
+    assert series.mean(6000.0, width, 20) == pytest.approx(sum(means) / 20, rel=1e-3)
+    assert polled([None] * 40).mean(40.0, 2.0, 20) is None
+
+
 # --- properties -------------------------------------------------------------------------------
 
 PERCENTS = st.floats(0, 100, width=32)

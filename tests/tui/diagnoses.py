@@ -27,6 +27,9 @@ class HandEngine:
     def finish(self) -> None:
         """It has looked at everything."""
 
+    def go_on_from(self, lost: object) -> None:
+        """Keep the answer."""
+
     def note_stacks(self, job: ProcessKey, stacks: object) -> None:
         self.stacks.append((job, stacks))
 

@@ -1,14 +1,9 @@
 """Dataclasses of which hundreds are made every second, and the rows of the registry of fields."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from functools import cache
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["OF_ONE_CORE", "Row", "changed", "dataclass", "reading"]
-
-Record = TypeVar("Record")
+__all__ = ["OF_ONE_CORE", "Row", "dataclass", "reading"]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -18,21 +13,6 @@ else:
         """Make a dataclass like the standard library's. What is frozen is held to that by the type
         checker alone: at run time it would make an object four times as dear to make."""
         return dataclasses.dataclass(unsafe_hash=frozen, **options)
-
-
-@cache
-def _fields_of(kind: Any) -> tuple[Sequence[str], Callable[[Any], Sequence[Any]]]:
-    """Return the names of a type's fields, and what reads them all at once."""
-    names = [field.name for field in dataclasses.fields(kind)]
-    return names, attrgetter(*names)
-
-
-def changed(record: Record, **values: Any) -> Record:
-    """Return ``record``, of a dataclass of this model, with other ``values`` in some fields. What
-    ``dataclasses.replace`` does, which asks about each of some forty fields and costs five times
-    as much."""
-    names, read = _fields_of(type(record))
-    return type(record)(**{**dict(zip(names, read(record), strict=True)), **values})
 
 
 OF_ONE_CORE = (0.0, float("inf"))

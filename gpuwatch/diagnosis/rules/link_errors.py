@@ -39,7 +39,7 @@ from gpuwatch.diagnosis.facts.window import GpuFacts, PortFacts
 from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import present
 from gpuwatch.diagnosis.rules.shared.words import clear_if, keys, named, unknown_if
-from gpuwatch.diagnosis.sentence import GPUS, either, number
+from gpuwatch.diagnosis.sentence import GPUS, number
 
 # There is nothing to weigh.
 RULE = Rule(title="link errors", trust=1.03, has_look_alikes=False)
@@ -72,20 +72,20 @@ def check(window: Window) -> Verdict:
         "no link had new errors",
         at_once=True,
     )
-    links = either("The NVLinks", "NVLinks")
+    about: list[GpuFacts] = []
     if down:
-        summary, about = f"{_names(down)} went down", ()
+        summary = f"{_names(down)} went down"
     elif failed:
-        summary, about = f"{links} of {GPUS} failed and were trained again", keys(failed)
+        about, summary = failed, f"NVLinks of {GPUS} failed and were trained again"
     elif noisy:
         errors = sum([port.errors_new for port in noisy])
-        summary, about = f"{_names(noisy)} had {number(errors)} errors", ()
+        summary = f"{_names(noisy)} had {number(errors)} errors"
     elif resent:
-        summary, about = f"{links} of {GPUS} had errors", keys(resent)
+        about, summary = resent, f"NVLinks of {GPUS} had errors"
     else:
         often = max([_replays_per_minute(gpu) for gpu in slow])
+        about = slow
         summary = f"PCIe packets of {GPUS} are sent again, {number(round(often))} a minute"
-        about = keys(slow)
     return Firing(
         severity="error" if down or failed else "warning",
         summary=summary,
@@ -98,7 +98,7 @@ def check(window: Window) -> Verdict:
             *([_NVLINK] if failed or resent else []),
             *([_PCIE] if slow else []),
         ],
-        gpus=about,
+        gpus=keys(about),
     )
 
 

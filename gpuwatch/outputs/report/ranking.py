@@ -24,7 +24,7 @@ from gpuwatch.core.model import GpuKey, ProcessKey
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.catalogue import known
 from gpuwatch.diagnosis.finding import Advice
-from gpuwatch.diagnosis.ledger import Episode, EpisodeKey, Page
+from gpuwatch.diagnosis.ledger import CostsSoFar, Episode, Page
 from gpuwatch.outputs.report import words
 from gpuwatch.outputs.report.document import (
     Block,
@@ -274,8 +274,8 @@ class Ranker:
         self._charges: defaultdict[str, Charges] = defaultdict(Charges)
         """Charges by machine."""
         self._cures: defaultdict[tuple[_Where, str], _Cure] = defaultdict(_Cure)
-        self._costs: dict[str, dict[EpisodeKey, dict[float, float]]] = {}
-        """Cost of each episode as it was known last, by run, finding and beginning."""
+        self._costs: dict[str, CostsSoFar] = {}
+        """Costs of the episodes of each run."""
         self._times = _Times()
         self._simulated = False
         self._recordings = 0
@@ -296,10 +296,10 @@ class Ranker:
 
     def _add_minute(self, minute: Any) -> None:
         is_first = minute.run not in self._costs
-        costs = self._costs.setdefault(minute.run, {})
+        costs = self._costs.setdefault(minute.run, CostsSoFar())
         part = minute.part
         begin, end = (None, 0.0) if part is None else (part.time.begin, part.time.end)
-        lost = [(one, _more(costs, one)) for one in minute.ledger.episodes]
+        lost = [(one, costs.added(one)) for one in minute.ledger.episodes]
         if is_first:
             # It was lost before the first file that is there, nobody knows when.
             lost = []
@@ -366,17 +366,6 @@ class Ranker:
             for owner, account in charges.accounts.items():
                 where = (owner, machine)
                 yield where, account, {rule: self._cures[where, rule] for rule in account.lost}
-
-
-def _more(costs: dict[EpisodeKey, dict[float, float]], one: Episode) -> float:
-    """Return what an episode has cost more than was known of it, and of those that became a part
-    of it."""
-    cost, noted = one.cost_gpu_seconds or 0.0, costs.setdefault(one.key, {})
-    begin = one.begin_unix_seconds
-    end = math.inf if one.end_unix_seconds is None else one.end_unix_seconds
-    before = sum([noted.pop(at) for at in list(noted) if begin <= at <= end])
-    noted[begin] = max(cost, before)
-    return max(0.0, cost - before)
 
 
 def _note_cure(

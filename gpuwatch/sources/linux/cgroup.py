@@ -109,7 +109,7 @@ def folder_quota(folder: Path) -> float | None:
     """Return the CPU quota set on one cgroup folder, in cores; ``None`` without one."""
     for names in _QUOTA_FILES:
         try:
-            words = b" ".join([procfs.read_once(folder / name) for name in names]).split()
+            words = b" ".join([procfs.read_once(f"{folder}/{name}") for name in names]).split()
             quota, period = [0 if one == b"max" else int(one) for one in [*words, b"100000"][:2]]
         except (OSError, ValueError):
             continue

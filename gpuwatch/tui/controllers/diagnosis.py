@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
@@ -14,7 +14,7 @@ from gpuwatch.tui.panels.findings import chosen_finding, readable_findings
 from gpuwatch.tui.runs import Runs, ended_at, gives_way, mark_now, mark_run, measure_after
 
 if TYPE_CHECKING:
-    from gpuwatch.diagnosis.ledger import Ledger
+    from gpuwatch.diagnosis.ledger import Counted, EpisodeKey, Ledger
     from gpuwatch.jobs.stacks.report import StackReport
 
 
@@ -22,6 +22,8 @@ class Diagnoser(Protocol):
     """Engine, as far as the dashboard uses it; tests have one with a fixed answer."""
 
     def push(self, snapshot: Snapshot) -> None: ...
+
+    def go_on_from(self, lost: Mapping[EpisodeKey, Counted]) -> None: ...
 
     def note_stacks(
         self, job: ProcessKey, stacks: tuple[tuple[str, float, str | None], ...]

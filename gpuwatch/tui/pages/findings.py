@@ -254,7 +254,10 @@ def evidence_body(
     drawn = _draw_waveform(view, finding, width, tall, until) if tall else []
     zones = job_charts.clicks(len(lines), len(drawn), width)
     lines += drawn
-    lines += _evidence(view, finding.evidence, width)
+    # Charts show another time than that of which the readings are.
+    of_minute = rule_of(finding.rule).chart_seconds <= _LEAST_CHART_SECONDS
+    when = ", the last minute" if of_minute else ""
+    lines += _evidence(view, finding.evidence, width, f"evidence{when}")
     lines += jobs
     lines += _ruled_out(view, finding, width)
     if documentation:
@@ -333,10 +336,10 @@ _LIMITED = 60
 _LEAST_MEANING = 28
 
 
-def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line]:
+def _evidence(view: View, evidence: Sequence[Evidence], width: int, heading: str) -> Iterator[Line]:
     if not evidence:
         return
-    yield from _heading(view, "evidence", width)
+    yield from _heading(view, heading, width)
     columns: list[Column[Evidence]] = [
         Column("reading", lambda one: clean(one.name, 60), "text", style=lambda *_: "text"),
         Column("value", _value, style=lambda *_: "value"),

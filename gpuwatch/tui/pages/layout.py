@@ -188,7 +188,7 @@ class Page:
             if rows or panel is table:
                 lines, zones = panel.draw(self, rows)
                 top = len(self.lines)
-                self.zones += [Zone(top + y, *place) for y, *place in zones]
+                self.zones += [Zone(top + zone.y, *zone[1:]) for zone in zones]
                 self.lines += lines
             if panel is table:
                 del self.lines[max(0, self.height - below) :]

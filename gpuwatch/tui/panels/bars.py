@@ -3,7 +3,8 @@
 The header says where, how fast, how old, and what watching costs; the footer has the keys, most
 needed first, as many as fit, each of which can be clicked. The bar of a recording is like a video
 player's: the whole file from left to right. A column of it is solid up to the lowest and pale up to
-the highest busy share that a GPU had over half a minute; dots were not read yet.
+the highest busy share that a GPU had over half a minute; dots were not read yet. Below it stand the
+findings and the time of day.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
@@ -20,9 +22,12 @@ from gpuwatch.tui.charts.strips import ASCII, FULL, Glyphs, draw_column
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
 from gpuwatch.tui.panels import time_axis
-from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause, readable_findings
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause, readable_findings, rule_of
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right, width_of
 from gpuwatch.tui.view import ReplayState, View
+
+if TYPE_CHECKING:
+    from gpuwatch.diagnosis.ledger import Episode
 
 # -- the header ------------------------------------------------------------------------------------
 
@@ -208,18 +213,34 @@ def draw_replay_bar(view: View, width: int, height: int) -> list[Line]:
         return []
     lines: list[Line] = []
     if count > 1:
-        inner = max(1, width - 2)
-        lines += _band(view, state, width, inner, 2 if count == 4 else 1)
+        lines += _band(view, state, width, 2 if count == 4 else 1)
     if count > 2:
-        lines.append(_marks(view, state, width, inner))
+        lines.append(_marks(view, state, width))
     lines.append(_status(view, state, width))
     return lines
 
 
+_LEAD = 25
+"""Cells before the strip, about as many as before the charts above."""
+_LEADING = 76
+"""Width from which on there is room for them."""
+
+
+def _strip(width: int) -> tuple[int, int]:
+    """Return the first cell of the strip and its width."""
+    return (_LEAD, width - _LEAD - 2) if width >= _LEADING else (1, max(1, width - 2))
+
+
+def _named(width: int, text: str) -> Row:
+    """Begin a line of the strip with what it is, where there is room."""
+    row = Row(width)
+    return row.add(f"   {text}" if width >= _LEADING else "", "label").pad_to(_strip(width)[0])
+
+
 def moment_at(state: ReplayState, x: int, width: int) -> float:
     """Return which moment of the file a cell of the bar stands for."""
-    inner = max(1, width - 2)
-    share = min(1.0, max(0.0, (x - 1 + 0.5) / inner))
+    first, inner = _strip(width)
+    share = min(1.0, max(0.0, (x - first + 0.5) / inner))
     return state.first + share * state.seconds
 
 
@@ -253,8 +274,8 @@ def _columns(state: ReplayState, inner: int) -> list[tuple[float, float] | None]
     return columns
 
 
-def _band(view: View, state: ReplayState, width: int, inner: int, count: int) -> list[Line]:
-    glyphs = view.glyphs
+def _band(view: View, state: ReplayState, width: int, count: int) -> list[Line]:
+    glyphs, inner = view.glyphs, _strip(width)[1]
     columns = _columns(state, inner)
     here = _place(state, state.now, inner)
     known = inner
@@ -265,7 +286,7 @@ def _band(view: View, state: ReplayState, width: int, inner: int, count: int) ->
     drawn = [draw_column(band, 100.0, glyphs, count) for band in bands]
     lines = []
     for number in range(count):
-        row = Row(width).add(" ")
+        row = _named(width, "whole recording" if number == 0 else "GPUs busy")
         for place, (text, tones) in enumerate(drawn):
             if place == here:
                 row.add(_needle(glyphs), "title")
@@ -273,7 +294,7 @@ def _band(view: View, state: ReplayState, width: int, inner: int, count: int) ->
                 row.add(glyphs.dot if number == count - 1 else " ", "dim")
             else:
                 tone = tones[number]
-                row.add(text[number], "unknown" if tone == FULL else f"unknown.{tone}")
+                row.add(text[number], "area" if tone == FULL else f"area.{tone}")
         lines.append(row.line())
     return lines
 
@@ -282,22 +303,42 @@ def _needle(glyphs: Glyphs) -> str:
     return "|" if glyphs is ASCII else "┃"
 
 
-def _marks(view: View, state: ReplayState, width: int, inner: int) -> Line:
-    """Draw from when to when something was found, the gravest on top."""
+def _marks(view: View, state: ReplayState, width: int) -> Line:
+    """Draw from when to when something was found, in the hue of what it meant for the GPUs, the
+    gravest on top; between, the time of day."""
+    inner = _strip(width)[1]
     ends = [
         state.last if one.end_unix_seconds is None else one.end_unix_seconds
         for one in state.findings
     ]
     found = [
-        (one.severity, _place(state, one.begin_unix_seconds, inner), _place(state, end, inner))
+        (
+            one.severity,
+            _place(state, one.begin_unix_seconds, inner),
+            _place(state, end, inner),
+            _hue(one),
+        )
         for one, end in zip(state.findings, ends, strict=True)
     ]
     marks = time_axis.mark_cells(found, inner, view.glyphs)
     marks[_place(state, state.now, inner)] = (_needle(view.glyphs), "title")
-    row = Row(width).add(" ")
+    for moment, text in time_axis.ticks(state.first, state.last, inner, state.last):
+        place = _place(state, moment, inner)
+        free = marks[max(0, place - 1) : place + len(text) + 2]
+        if place + len(text) < inner and free == [None] * len(free):
+            signs = view.glyphs.tick + text
+            marks[place : place + len(signs)] = [(sign, "dim") for sign in signs]
+    row = _named(width, "findings")
     for mark in marks:
         row.add(*(mark or (" ", "text")))
     return row.line()
+
+
+def _hue(finding: Episode) -> str:
+    """Return the hue that the charts have where it holds up GPUs, else that of its severity."""
+    held = next((one for one in finding.gpus if one not in finding.late), "")
+    state = rule_of(finding.rule).state_of(held, finding.late, finding.severity)
+    return SEVERITY_STYLES.get(finding.severity, "label") if state is None else state.hue
 
 
 def _status(view: View, state: ReplayState, width: int) -> Line:

@@ -88,10 +88,11 @@ def table_rows(view: View) -> list[TableRow]:
             before,
             labels.get(process.gpu_uuid or "", ""),
             None if (since := process.started_at_unix_seconds or inf) > now else now - since,
-            waits.get(process.key, ""),
-            _command(process, members.get(process.key)),
+            waits.get(key, ""),
+            _command(process, members.get(key)),
         )
         for process, before in zip(ordered, branch, strict=False)
+        for key in (process.key,)
     ]
 
 
@@ -150,11 +151,11 @@ def _wanted(view: View) -> Callable[[Process], bool]:
     users = [word.removeprefix(USER) for word in words if word.startswith(USER)]
     words = [word for word in words if not word.startswith(USER)]
     among = None
-    members = _members(view)
     if view.this_gpu_only and view.selected_gpu is not None and view.snapshot is not None:
         among = _rows_of_gpu(view.snapshot.processes, view.selected_gpu)
     if among is None and not view.filter_text:
         return lambda _: True
+    members = _members(view)
 
     def keep(process: Process) -> bool:
         if among is not None and row_key(process) not in among:

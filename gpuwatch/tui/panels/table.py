@@ -94,6 +94,8 @@ def brief_command(command: str) -> str:
 def branches(family: Sequence[tuple[int, int | None]], glyphs: Glyphs) -> list[str]:
     """Branches drawn before each process, given by (PID, parent's PID). Parents come before their
     children; one that comes later, or not at all, is none."""
+    if {pid for pid, _ in family}.isdisjoint([parent for _, parent in family]):
+        return [""] * len(family)
     seen: set[int | None] = {None}
     is_last = []
     for _, parent in reversed(family):

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Host, JobMember, Process
-from gpuwatch.core.model.records import changed
 from gpuwatch.core.registry import GPU, HOST, MAIN, MEMBER, PROCESS, Field, Unit, charted
 from gpuwatch.core.store import (
     GPU_SERIES,
@@ -76,7 +75,7 @@ def shown_gpu(view: View, gpu: Gpu, *, facts: bool = False) -> Gpu:
         for name in (*_FLICKERING, *(_FLICKERING_FACTS if facts else ()))
         if getattr(gpu.reading, name) is not None
     }
-    shown = changed(gpu, reading=changed(gpu.reading, **means))
+    shown = replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
     view.kept[key] = window, gpu, shown
     return shown
 
@@ -104,7 +103,7 @@ def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
         fields: tuple[str, ...] = charted(PROCESS if isinstance(process, Process) else MEMBER)
         values |= dict.fromkeys(["state", "threads", *fields])
         values |= {name: _value(view, one) for name, one in series.items()}
-    return changed(process, **values)
+    return replace(process, **values)  # type: ignore[arg-type]
 
 
 _MAIN_THREAD = "main_thread_cpu_percent"
@@ -259,16 +258,17 @@ def axis(
 
 
 def mark_cells(
-    found: Iterable[tuple[str, int, int]], cells: int, glyphs: Glyphs
+    found: Iterable[tuple[str, int, int] | tuple[str, int, int, str]], cells: int, glyphs: Glyphs
 ) -> list[Run | None]:
     """Return for each of ``cells`` columns the sign of a finding that begins there, a line where
-    one held, or ``None``; the gravest on top. ``found``: severity, first and last column."""
+    one held, or ``None``; the gravest on top. ``found``: severity, first and last column, and the
+    hue, where that is not the severity's."""
     out: list[Run | None] = [None] * cells
     begins: dict[int, Run] = {}
-    for severity, first, last in sorted(
+    for severity, first, last, *hue in sorted(
         found, key=lambda one: severity_place(one[0]), reverse=True
     ):
-        style = _STYLES.get(severity, "warn")
+        style = hue[0] if hue else _STYLES.get(severity, "warn")
         for cell in range(max(0, first), min(cells, last + 1)):
             out[cell] = (glyphs.rule, f"{style}.2")
         if 0 <= first < cells and last >= 0:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, takewhile
-from operator import eq, mul
+from operator import eq
 from typing import NamedTuple
 
 from rich.color import ColorSystem
@@ -75,7 +75,6 @@ class _Cells(NamedTuple):
 
 _marks: defaultdict[str, str] = defaultdict(lambda: chr(len(_marks) + 1))
 """A character for each style there is."""
-_SAME_STYLE = re.compile(r"(.)\1*", re.DOTALL)
 
 
 def changes(
@@ -92,15 +91,15 @@ def changes(
     if likely is not None and marked.count(b"x") > 2 * _MOVED_LEAST:
         left = _marked(_moved(old, likely), new)
         if left.count(b"x") < _MOVED_LEAST:
-            return likely, _pieces(left, new)
-    pieces = _pieces(marked, new)
+            return likely, _pieces(left, new, after)
+    pieces = _pieces(marked, new, after)
     changed = _cells_in(pieces)
     if changed < _MOVED_LEAST:
         return None, pieces
     move = _move(old.text, new.text, pieces)
     if move.stop - move.start - move.cells < _MOVED_LEAST:
         return None, pieces
-    rest = _pieces(_marked(_moved(old, move), new), new)
+    rest = _pieces(_marked(_moved(old, move), new), new, after)
     return (move, rest) if changed - _cells_in(rest) >= _MOVED_LEAST else (None, pieces)
 
 
@@ -110,10 +109,8 @@ def _cells(line: Line) -> _Cells | None:
     text = plain(line)
     if not text.isascii() and MAYBE_WIDE.search(text):
         return None
-    # A chart has a run for every few cells: a loop over them costs several times as much.
-    runs, styles = zip(*line, strict=True) if line else ((), ())
-    marks = "".join(map(mul, map(_marks.__getitem__, styles), map(len, runs)))
-    return _Cells(text, _number(text), marks)
+    styles = "".join([_marks[style] * len(run) for run, style in line])
+    return _Cells(text, _number(text), styles)
 
 
 def _moved(line: _Cells, by: Move) -> _Cells:
@@ -149,15 +146,20 @@ def _marked(old: _Cells, new: _Cells) -> bytes:
     return differ.to_bytes(2 * length, "little").translate(_MARKED)
 
 
-def _pieces(marked: bytes, new: _Cells) -> list[Piece]:
-    """Return what stands in the marked cells of ``new``."""
-    names = list(_marks)
+def _pieces(marked: bytes, new: _Cells, after: Line) -> list[Piece]:
+    """Return what stands in the marked cells of ``new``, whose runs are those of ``after``."""
     pieces: list[Piece] = []
+    runs = iter(after)
+    run_end, style = 0, ""
     for span in _SPAN.finditer(marked, 0, 2 * len(new.text)):
         start, end = span.start() // 2, (span.end() + 1) // 2
-        for alike in _SAME_STYLE.finditer(new.styles, start, end):
-            first, stop = alike.span()
-            pieces.append((first, new.text[first:stop], names[ord(new.styles[first]) - 1]))
+        while start < end:
+            while start >= run_end:
+                run, style = next(runs)
+                run_end += len(run)
+            upto = min(end, run_end)
+            pieces.append((start, new.text[start:upto], style))
+            start = upto
     return pieces
 
 
@@ -246,10 +248,13 @@ class Encoder:
 
 def _way(at: tuple[int, int], y: int, x: int) -> str:
     """Return the shortest sequence that takes the cursor from ``at`` to a line and a cell."""
+    down, right = y - at[0], x - at[1]
+    if not down and right > 0:
+        # By far the most, and always the shortest.
+        return _steps(right, "C", "D")
     there = f"\x1b[{y + 1};{x + 1}H"
     if at is _NOWHERE:
         return there
-    down, right = y - at[0], x - at[1]
     way = _steps(down, "B", "A")
     way += "\b" * -right if -4 < right < 0 else _steps(right, "C", "D")
     return way if len(way) < len(there) else there

@@ -4,6 +4,8 @@ A panel names a style (``busy``, ``warn``, ``dim``); a palette says what that is
 force. Meaning never rests on colour alone: a warning also carries a sign or a word.
 """
 
+from rich import palette as rich_palette
+from rich.color import Color as TerminalColor
 from rich.style import Style
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
@@ -116,14 +118,20 @@ class Palette(dict[str, Style]):
     ``fed/starved`` is the first hue on a ground with a tint of the second (not
     in sixteen colours, of which none is a quiet ground)."""
 
-    def __init__(self, theme: Theme, no_color: bool = False) -> None:
+    def __init__(self, theme: Theme, no_color: bool = False, colours: str | None = None) -> None:
+        """Take the colours of ``theme``, or none; ``colours`` is what the terminal has, as Rich
+        names it (``256``)."""
         super().__init__()
+        self._of_256 = colours == "256"
         self._ansi = theme.ansi or no_color
         self._no_color = no_color
         self._hues = dict(_ANSI) if self._ansi else _hues(theme)
 
     def __missing__(self, name: str) -> Style:
-        style = self[name] = self._make(name)
+        style = self._make(name)
+        if self._of_256:
+            style += Style(color=_nearest(style.color), bgcolor=_nearest(style.bgcolor))
+        self[name] = style
         return style
 
     def _make(self, name: str) -> Style:
@@ -153,6 +161,22 @@ class Palette(dict[str, Style]):
                 underline=(surface == "b") or None,
             )
         return Style(color=foreground, bgcolor=background, bold=bold, reverse=reverse or None)
+
+
+# The colours of a terminal of 256 that are the same on all: a cube, and shades of grey.
+_LEVELS = (0, 95, 135, 175, 215, 255)
+_XTERM = rich_palette.Palette(
+    [(red, green, blue) for red in _LEVELS for green in _LEVELS for blue in _LEVELS]
+    + [(grey, grey, grey) for grey in range(8, 239, 10)]
+)
+
+
+def _nearest(color: TerminalColor | None) -> TerminalColor | None:
+    """Return the nearest of 256 colours. Rich looks at the hue of a dark colour first: quiet amber
+    grounds are dark red to it."""
+    if color is None or color.triplet is None:
+        return color
+    return TerminalColor.from_triplet(_XTERM[_XTERM.match(color.triplet)])
 
 
 _TINT = 0.16

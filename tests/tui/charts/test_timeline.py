@@ -140,7 +140,7 @@ def test_marks_lie_where_the_finding_was() -> None:
     assert [place for place, cell in enumerate(cells) if cell is not None] == list(range(5, 20))
     assert cells[5] == (UNICODE.note, "key")
     assert cells[10] == (UNICODE.grave, "error")
-    assert cells[11] == cells[19] == (UNICODE.rule, "error")
+    assert cells[11] == cells[19] == (UNICODE.rule, "error.2")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A recording in the dashboard: keys pressed, and what is on the screen then."""
 
 import gzip
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -267,7 +268,7 @@ async def test_click_on_the_bar_goes_there(night: Path) -> None:
     """Its middle is the middle of the file."""
     async with played(tape_of(night)) as drive:
         await drive.press("space")
-        await drive.click_at(50, 27)
+        await drive.click_at(61, 27)
         await drive.arrived()
         assert drive.now == pytest.approx((END - BEGIN) / 2, abs=15.0)
 
@@ -377,3 +378,16 @@ async def test_what_cannot_be_kept_up_with_is_played_as_fast_as_it_can_be(night:
         await drive.press("space")
         await drive.arrived()
         assert not player.state.undiagnosed
+
+
+async def test_the_bar_says_what_it_is_and_when(night: Path) -> None:
+    """The whole recording with the time of day, and findings in the hue of what they mean."""
+    async with played(tape_of(night), (120, 40)) as drive:
+        await drive.known()
+        bar = drive.app.screen.canvas.lines[-4:-1]
+        texts = ["".join(text for text, _ in line) for line in bar]
+        assert "whole recording" in texts[0]
+        assert "GPUs busy" in texts[1]
+        assert "findings" in texts[2]
+        assert re.search(r"╵20:\d\d", texts[2])
+        assert "starved" in {style.partition(".")[0] for _, style in bar[2]}

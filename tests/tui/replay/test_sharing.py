@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from gpuwatch.core.codec import Decoder
 from gpuwatch.core.model import Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.replay import share
+from gpuwatch.tui.app import new_engine
 from gpuwatch.tui.replay import FINE_SNAPSHOTS_MOST, LoadedPast, Seek
 from tests.support.long_recording import Piece, snapshots
 from tests.support.snapshots import stream_lines
-from tests.tui.replay.recordings import tape_of
+from tests.tui.replay.recordings import recorded, tape_of
 
 
 def decoded(*given: Snapshot) -> list[Snapshot]:
@@ -91,3 +94,26 @@ def test_first_half_minute_of_a_recording_is_shown_with_all_its_readings(tmp_pat
     seek.stop()
     columns = loaded.history.gpu(late[0].gpus[0].uuid, "power_watts").columns(end, 1.0, len(late))
     assert len(set(columns[:15])) > 10
+
+
+def test_what_was_lost_before_a_jump_counts(tmp_path: Path) -> None:
+    """The finding says as much as the report of the file does, though only the last two minutes
+    are read again."""
+    path = recorded(tmp_path / "starved.jsonl.zst", (Piece("starved", 400.0),), 1.0)
+    tape = tape_of(path)
+    end = tape.last_unix_seconds
+    assert end is not None
+    there = threading.Event()
+    seek = Seek(tape, end, 60.0, new_engine, there.set)
+    there.wait(60.0)
+    loaded = seek.loaded or LoadedPast()
+    seek.stop()
+    assert loaded.engine is not None
+    loaded.engine.finish()
+    diagnosis = loaded.engine.diagnosis
+    assert diagnosis is not None
+    (one,) = [one for one in diagnosis.findings if one.rule == "loader_cpu_bound"]
+    (episode,) = [one for one in tape.findings if one.rule == "loader_cpu_bound"]
+    assert one.cost_gpu_seconds == pytest.approx(episode.cost_gpu_seconds, rel=0.02)
+    assert one.watched_gpu_seconds == pytest.approx(800.0, rel=0.02)
+    assert one.cost_share == pytest.approx(episode.cost_share, abs=0.02)

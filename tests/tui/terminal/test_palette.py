@@ -3,7 +3,7 @@
 from functools import cache
 
 import pytest
-from rich.color import ColorType
+from rich.color import ColorSystem, ColorType
 from textual.app import App
 from textual.color import Color
 from textual.theme import Theme
@@ -152,3 +152,16 @@ def test_in_sixteen_colours_a_selected_row_is_of_one_look() -> None:
         assert palette[style].color.name != "blue", style
     assert palette["error"].color.name == "bright_red"
     assert "red" not in palette["throttled"].color.name
+
+
+def test_a_quiet_ground_is_quiet_in_256_colours() -> None:
+    """It is a shade of grey there, like the background, and never the dark red that is nearest by
+    hue; both of a terminal's writers send that very colour."""
+    palette = Palette(GPUWATCH_DARK, colours="256")
+    for name in ("text", "fed/starved", "fed/throttled", "fed/waiting", "fed/error"):
+        ground = palette[name].bgcolor
+        assert ground is not None
+        sent = ground.downgrade(ColorSystem.EIGHT_BIT)
+        assert sent.number is not None
+        assert 232 <= sent.number <= 237, name
+        assert sent.get_truecolor() == ground.triplet
