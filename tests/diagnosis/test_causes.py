@@ -157,3 +157,10 @@ def test_the_order_keeps_still(other: float, first: str) -> None:
     """It changes only when one costs a lot more."""
     before = as_causes([finding("a", 100.0), finding("b", 70.0)], str)
     assert as_causes([finding("b", other), finding("a", 100.0)], str, before)[0].rule == first
+
+
+def test_a_warning_comes_before_information_that_costs_about_as_much() -> None:
+    """Whatever the order was before."""
+    before = [finding("a", 100.0, "info"), finding("b", 101.0, "info")]
+    now = [finding("a", 100.0, "info"), finding("b", 101.0)]
+    assert [one.rule for one in as_causes(now, str, before)] == ["b", "a"]

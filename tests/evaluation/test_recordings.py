@@ -97,3 +97,28 @@ def test_what_is_lost_to_restarts_is_not_lost_to_slow_workers() -> None:
         engine.push(snapshot)
     lost = {one.rule: one.cost_gpu_seconds or 0.0 for one in engine.diagnosis.findings}
     assert 15.0 < lost["workers_restart"] < 13.1 + 10.7
+
+
+YOUNG = (
+    "network_no_workers", "logging_no_workers", "validation_beside_sleeping",
+    "validation_beside_slow", "loader_over_network_young", "late_batches_young",
+    "logging_over_network_young", "actors_too_slow_queue_young", "server_batch_of_one_young",
+)  # fmt: skip
+SOON_SECONDS = 20.0
+
+
+@pytest.mark.parametrize("name", YOUNG)
+def test_the_cause_is_named_soon_after_the_first_kernels(name: str) -> None:
+    """Of jobs that were recorded from their start on; pauses, new workers in each epoch and memory
+    that grows need longer to be seen at all."""
+    (recording,) = [one for one in all_recordings() if one.name == f"recorded/{name}"]
+    (subject,) = recording.subjects
+    engine, first = Engine(), None
+    for snapshot in recording.watch():
+        engine.push(snapshot)
+        works = any((gpu.reading.busy_percent or 0.0) > 3.0 for gpu in snapshot.gpus)
+        first = snapshot.monotonic_seconds if first is None and works else first
+        if {one.rule for one in engine.diagnosis.findings} & subject.accepted:
+            break
+    assert first is not None
+    assert round(snapshot.monotonic_seconds - first) <= SOON_SECONDS

@@ -62,7 +62,8 @@ class JobMember(Identified):
     job, or data was on its way; only of the attached job."""
     network_receive_bytes_per_second: Amount | None = reading("network in")
     network_send_bytes_per_second: Amount | None = reading("network out")
-    """On such connections, as far as they were still there when it was looked."""
+    """On such connections: sent as far as they were still there when it was looked, received with
+    what else reached the machine, where some were not."""
     awaits_work: bool | None = None
     """At the last look a loader worker slept where one waits to be asked for its next batch;
     ``False``: it computed, or slept while it made one. Only of the attached job."""
