@@ -75,7 +75,7 @@ def test_what_cannot_be_served_is_refused(gpuwatch: Gpuwatch) -> None:
     """In a sentence, at once."""
     pytest.importorskip("prometheus_client")
     for options, says in (
-        ("--listen 19400", "host:port"), ("--listen localhost:99999", "host:port"),
+        ("--listen 19400", "host:port"), ("--listen localhost:99999", "not a port"),
         ("--listen no.host.invalid:0", "Cannot serve on no.host.invalid:0"),
         ("--listen 192.0.2.1:0", "Cannot serve on 192.0.2.1:0"),
         ("--web-config none.yml", "none.yml"), ("--interval 0.1", "between"),

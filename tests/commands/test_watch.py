@@ -31,6 +31,7 @@ FOUND = AlertFinding(
     summary="GPU 1; $(id) is gone",
     gpus=("1",),
     gpu_uuids=("GPU-1",),
+    late=(),
     jobs=(),
     since_unix_seconds=None,
     cost_share=None,
