@@ -24,7 +24,7 @@ from gpuwatch.diagnosis.finding import (
 from gpuwatch.outputs.terminal import wrap
 from gpuwatch.tui.charts.strips import Glyphs
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
-from gpuwatch.tui.panels.table import brief_command
+from gpuwatch.tui.panels.table import fit_command
 from gpuwatch.tui.runs import ended_at, is_about
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, width_of, wrapped
 from gpuwatch.tui.view import BeforeOrAfter, View
@@ -58,13 +58,15 @@ def parts(finding: Finding) -> tuple[Finding, ...]:
     return finding.members or (finding,)
 
 
-def whose(finding: Finding, jobs: Sequence[Job]) -> str:
-    """Return ``PID 4242 python train.py``, ``6 jobs``; nothing where no job is known."""
+def whose(finding: Finding, jobs: Sequence[Job], room: int = 400, ellipsis: str = "…") -> str:
+    """Return ``PID 4242 python train.py``, ``6 jobs``, in at most ``room`` cells; nothing where no
+    job is known."""
     keys = {one.job for one in parts(finding) if one.job is not None}
     if len(keys) > 1:
-        return f"{len(keys)} jobs"
-    commands = {job.key: brief_command(clean(job.command or "")) for job in jobs}
-    return "".join([f"PID {key[0]} {commands.get(key, '')}".strip() for key in keys])
+        return fit(f"{len(keys)} jobs", room, ellipsis)
+    commands = {job.key: clean(job.command or "") for job in jobs}
+    texts = [fit_command(commands.get(key, ""), room, ellipsis, f"PID {key[0]} ") for key in keys]
+    return "".join(texts).strip()
 
 
 def rule_of(name: str) -> Rule:
@@ -434,7 +436,7 @@ def at_length(
     free = second.room - len(tail) - len(_GAP) - 2
     if free >= _LEAST_NAME:
         jobs = () if view.snapshot is None else view.snapshot.jobs
-        who = fit(whose(finding, jobs), free, view.glyphs.ellipsis)
+        who = whose(finding, jobs, free, view.glyphs.ellipsis)
         second.add(_GAP).add(who, "label")
     second.pad_to(width - len(tail) - 1).add(tail, "label")
     if not rest:

@@ -285,7 +285,7 @@ def test_a_long_command_leaves_room_for_how_it_ended() -> None:
     one = one_job(command=long, ended_at_unix_seconds=1100.0, exit_code=3, members=())
     view = job_view_of(dataclasses.replace(machine(one), taken_at_unix_seconds=1160.0))
     title = job_drawn(view, 80, 30)[1]
-    assert title.startswith("\u256d\u2500 python train.py")
+    assert title.startswith("\u256d\u2500 train.py")
     assert "after 1m40, exit code 3" in title
 
 

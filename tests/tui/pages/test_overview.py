@@ -14,6 +14,7 @@ from gpuwatch.tui.pages.findings import draw_findings
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.gpus import metrics, scaled_metrics
+from gpuwatch.tui.panels.table import fit_command
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
@@ -61,10 +62,11 @@ def test_no_number_of_a_process_is_cut(scenario: str) -> None:
         shown = {row.key: row for row in frame.table}
         for y, key in rows.items():
             process, command = shown[key].process, shown[key].command
+            says = (shown[key].rank, command[:5], fit_command(command, 12, "…")[:3])
             line = plain(frame.lines[y])
             assert str(process.pid) in line
-            before = line[: line.find(command[:5])] if command[:5] in line else line
-            assert "…" not in before.replace((process.user or "-")[:7] + "…", ""), line
+            begin = next((line.find(one) for one in says if one and one in line), len(line))
+            assert "…" not in line[:begin].replace((process.user or "-")[:7] + "…", ""), line
 
 
 # -- what is said ---------------------------------------------------------------------------
@@ -280,6 +282,52 @@ def test_what_a_process_runs(command: str | None, said: str) -> None:
     lines = drawn(view_of(machine(Process(pid=4242, gpu_uuid="GPU-a", command=command))), 120, 24)
     (row,) = [line for line in lines if "4242" in line]
     assert said in row
+
+
+TRAIN = "/opt/env/bin/python3.11 -u -X dev /home/ada/resnet/train.py --config configs/resnet50.yaml"
+TORCHRUN = "/usr/bin/python /usr/bin/torchrun --nproc_per_node 8 train.py --config resnet50.yaml"
+
+
+@pytest.mark.parametrize(
+    ("command", "room", "said"),
+    [
+        (
+            TRAIN,
+            90,
+            "python3.11 -u -X dev /home/ada/resnet/train.py --config configs/resnet50.yaml",
+        ),
+        (TRAIN, 64, "/home/ada/resnet/train.py --config configs/resnet50.yaml"),
+        (TRAIN, 48, "train.py --config configs/resnet50.yaml"),
+        (TRAIN, 20, "train.py --config c…"),
+        ("python -u -m pkg.train --lr 3e-4", 24, "-m pkg.train --lr 3e-4"),
+        ("python -c 'import train; train.main(8)'", 24, "python -c 'import train…"),
+        (TORCHRUN, 50, "torchrun train.py --config resnet50.yaml"),
+        (TORCHRUN, 20, "train.py --config r…"),
+        ("python -m torch.distributed.run --nproc 8 -m pkg.train a b", 20, "-m pkg.train a b"),
+        ("mpirun -np 8 /opt/env/bin/python -u train.py --lr 3", 20, "train.py --lr 3"),
+        ("/opt/env/bin/accelerate launch --mixed bf16 train.py", 14, "train.py"),
+        ("srun hostname --with-many --options", 20, "srun hostname --wit…"),
+        ("/usr/lib/firefox/firefox -contentproc", 24, "firefox -contentproc"),
+    ],
+)
+def test_a_command_without_room_keeps_the_script(command: str, room: int, said: str) -> None:
+    """The interpreter, its flags, the launcher and the script's folder go before its name does."""
+    assert fit_command(command, room, "…") == said
+
+
+def test_the_rank_stands_before_its_script() -> None:
+    """At 80 columns the number of the rank and the name of the script are read in its row."""
+    lines = drawn(view_of(scene("imbalanced", 2)), 80, 24)
+    assert any("rank 0: train.py" in line for line in lines)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+def test_commands_end_where_the_note_above_them_does(size: tuple[int, int]) -> None:
+    """A cell before the frame, or before the end of the line where there is none."""
+    long = Process(pid=4242, gpu_uuid="GPU-a", command="python train.py " + "x" * 300)
+    lines = drawn(view_of(machine(long)), *size)
+    row = next(line for line in lines if " 4242 " in line)
+    assert row.removesuffix("│")[-2:] in ("x ", "… ")
 
 
 # -- a GPU that shares the host's memory ------------------------------------------------------
