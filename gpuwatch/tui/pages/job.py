@@ -69,6 +69,8 @@ from gpuwatch.tui.panels.table import (
     brief_command,
     fit_command,
     fitting,
+    heading_notes,
+    hidden,
     state_style,
     width_of_columns,
 )
@@ -595,7 +597,12 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     heading = Row(width, prefix="b:").add(" ")
     add_headings(heading, columns)
     heading.add("COMMAND" if has_command else "", "label")
-    lines, zones = [heading.note(count_of(view, len(job.members))).line()], []
+    out_of_sight = hidden(view.glyphs, state.offset, len(table) - state.offset - (height - 1))
+    for note in heading_notes([count_of(view, len(job.members))], out_of_sight):
+        used = heading.used
+        if heading.note(note).used > used:
+            break
+    lines, zones = [heading.line()], []
     ellipsis = view.glyphs.ellipsis
     for entry in table[state.offset : state.offset + height - 1]:
         zones.append(Zone(len(lines), 0, width, "member", entry.key))

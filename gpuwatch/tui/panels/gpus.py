@@ -32,6 +32,7 @@ from gpuwatch.tui.charts.strips import Column, Glyphs, Held, highest, nice_ceili
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
 from gpuwatch.tui.panels.findings import about_gpu, rule_of, severity_sign, style_of
+from gpuwatch.tui.panels.table import hidden
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -732,8 +733,5 @@ PANEL = Panel("gpus", lambda page: page.overview.shown * page.overview.each, _dr
 
 def _hidden(page: Page, above: int, below: int) -> str:
     """Say how many GPUs are scrolled out of sight, or nothing."""
-    glyphs = page.view.glyphs
-    parts = [f" {glyphs.up}{above}"] if above else []
-    if below:
-        parts.append(f" {glyphs.down}{below}")
-    return "".join(parts) + " GPUs" * (page.width >= 60) if parts else ""
+    text = hidden(page.view.glyphs, above, below)
+    return f" {text}" + " GPUs" * (page.width >= 60) if text else ""

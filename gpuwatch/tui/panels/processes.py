@@ -22,6 +22,8 @@ from gpuwatch.tui.panels.table import (
     branches,
     fit_command,
     fitting,
+    heading_notes,
+    hidden,
     state_style,
 )
 from gpuwatch.tui.panels.time_axis import shown_process
@@ -358,7 +360,9 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         return [], []
     chosen = _chosen(view, width)
     spark = chosen[-1].width if chosen[-1].runs is not None else 0
-    heading, zones = _heading(view, chosen, width, len(table))
+    above = view.process_offset
+    out_of_sight = hidden(view.glyphs, above, len(table) - above - (height - 1))
+    heading, zones = _heading(view, chosen, width, len(table), out_of_sight)
     lines = [heading]
     form = (chosen, width, view.glyphs, bool(view.gpus))
     before_form, before = view.kept.get("rows", (None, {}))
@@ -386,7 +390,7 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
 
 
 def _heading(
-    view: View, chosen: Sequence[Column[TableRow]], width: int, total: int
+    view: View, chosen: Sequence[Column[TableRow]], width: int, total: int, out_of_sight: str
 ) -> tuple[Line, list[Zone]]:
     row = Row(width, prefix="b:").add(" ")
     arrow = view.glyphs.up if view.reverse else view.glyphs.down
@@ -395,7 +399,12 @@ def _heading(
     by_command = view.sort == "command"
     title = "COMMAND" + (arrow if by_command else "")
     notes = _notes(view, total)
-    note = next((one for one in notes if len(title) + len(one) + 2 <= row.room), None)
+    if view.filter_text:
+        # A filter in force is said before what is out of sight.
+        fuller = [*heading_notes(notes, out_of_sight)[: len(notes)], *notes]
+    else:
+        fuller = heading_notes(notes, out_of_sight)
+    note = next((one for one in fuller if len(title) + len(one) + 2 <= row.room), None)
     style = "warn" if view.filter_text else "label"
     if note is None and view.filter_text:
         # What is left out must be said before what the column is called.

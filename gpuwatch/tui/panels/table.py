@@ -56,7 +56,7 @@ def add_headings(
         start, by_this = row.used, one.sort is not None and one.sort == sort
         text = one.heading + arrow if by_this and len(one.heading) < one.width else one.heading
         place = left if one.is_text else right
-        row.add(place(text, one.width), chosen if by_this else style).add(gap)
+        row.add(place(text, one.width), chosen if by_this else style).add(gap, style)
         if one.sort is not None:
             zones.append(Zone(0, start, row.used, "sort", one.sort))
     return zones
@@ -146,6 +146,21 @@ def _from_program(words: Sequence[str]) -> Sequence[str]:
         if word.endswith(".py") or (word == "-m" and place + 1 < len(own)):
             return own[place:]
     return own
+
+
+def hidden(glyphs: Glyphs, above: int, below: int) -> str:
+    """Return ``▲3 ▼4``: how many rows of a list are out of sight; nothing where all are seen."""
+    parts = [f"{glyphs.up}{above}"] if above > 0 else []
+    return " ".join([*parts, f"{glyphs.down}{below}"] if below > 0 else parts)
+
+
+def heading_notes(notes: Sequence[str], out_of_sight: str) -> list[str]:
+    """Return the notes for the heading of a list, the fullest first: each with what is ``hidden``,
+    which comes before how many there are in all."""
+    if not out_of_sight:
+        return list(notes)
+    more = f"{out_of_sight} more"
+    return [*[f"{note}  {more}" for note in notes], more, out_of_sight]
 
 
 def branches(family: Sequence[tuple[int, int | None]], glyphs: Glyphs) -> list[str]:

@@ -438,3 +438,16 @@ def test_beside_charts_of_the_past_processes_have_what_is_known_of_then(page: st
     # It had not begun.
     view.timeline = Timeline(30.0, view.window.now - 40.0)
     assert not re.search(r"[0-9](%|m|s) ", line().partition(row)[2])
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_tree_says_how_many_rows_are_out_of_sight(width: int) -> None:
+    """Also where its chart and its columns leave the heading little room."""
+    workers = [
+        member(4250 + n, role="loader_worker", parent_pid=4242, cpu_percent=20.0) for n in range(30)
+    ]
+    one = one_job(members=(member(role="rank", command="python train.py"), *workers))
+    frame_lines = job_drawn(job_view_of(machine(one)), width, 40)
+    seen = sum("worker " in line and " 42" in line for line in frame_lines)
+    heading = next(line for line in frame_lines if "ROLE" in line)
+    assert f"▼{30 - seen}" in heading

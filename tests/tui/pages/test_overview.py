@@ -435,3 +435,31 @@ def test_only_the_leading_finding_is_written_in_the_colour_of_an_alarm(
     alarms = [text.strip(" ▲") for text, style in runs if style in {"warn", "s:warn"}]
     assert len([text for text in alarms if text]) == 1
     assert len([text for text, style in runs if "▲" in text and style.endswith("warn")]) >= 2
+
+
+# -- lists that are longer than the screen --------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(200, 50), (120, 40), (80, 24), (40, 12)], ids=str)
+def test_a_table_says_how_many_rows_are_out_of_sight(size: tuple[int, int]) -> None:
+    """Below, and above once it is scrolled; nothing where all are seen."""
+    many = [Process(pid=5000 + n, gpu_uuid="GPU-a", command="x") for n in range(90)]
+    view = view_of(machine(*many))
+    frame = overview.draw(view, *size)
+    seen = sum(zone.action == "process" for zone in frame.zones)
+    heading = next(line for line in texts(frame.lines) if "COMMAND" in line)
+    assert f"▼{90 - seen}" in heading
+    view.selected_row = frame.table[-1].key
+    heading = next(line for line in drawn(view, *size) if "COMMAND" in line)
+    assert f"▲{90 - seen}" in heading
+    assert not re.search(r"▼\d", heading)
+    few = drawn(view_of(machine(many[0])), *size)
+    assert not re.search(r"[▲▼]\d", next(line for line in few if "COMMAND" in line))
+
+
+def test_a_filter_is_said_before_what_is_out_of_sight() -> None:
+    """Rows that are left out must be said first, whatever room there is."""
+    many = [Process(pid=5000 + n, gpu_uuid="GPU-a", command="x") for n in range(90)]
+    view = view_of(machine(*many), filter_text="x")
+    for width in (60, 80, 120, 200):
+        assert "filter: x" in "".join(drawn(view, width, 24))
