@@ -115,17 +115,19 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
 
 def _header_right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str, str]]:
     parts = []
+    # The moment that is looked at, in the colour of the mark that says how long ago it is.
+    past = view.timeline.moment
+    back = 0.0 if past is None else snapshot.monotonic_seconds - past
+    moment = time.localtime(snapshot.taken_at_unix_seconds - back)
     cost = _cost_text(snapshot.own_cost, brief=width < 100)
     if view.replay is not None:
         # What watching cost then says nothing about now; the day does.
-        day = time.localtime(snapshot.taken_at_unix_seconds)
         if width >= 60:
-            parts.append((time.strftime("%Y-%m-%d", day), "label"))
+            parts.append((time.strftime("%Y-%m-%d", moment), "label"))
     elif cost and width >= 60:
         parts.append((cost, "dim"))
     if width >= 50 and not view.slow_link:
-        moment = time.localtime(snapshot.taken_at_unix_seconds)
-        parts.append((time.strftime("%H:%M:%S", moment), "text"))
+        parts.append((time.strftime("%H:%M:%S", moment), "text" if past is None else "warn"))
     return parts
 
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
+from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.dialogs import problems_dialog
 from gpuwatch.tui.pages.findings import draw_findings
@@ -463,3 +465,52 @@ def test_a_filter_is_said_before_what_is_out_of_sight() -> None:
     view = view_of(machine(*many), filter_text="x")
     for width in (60, 80, 120, 200):
         assert "filter: x" in "".join(drawn(view, width, 24))
+
+
+# -- looking at the past --------------------------------------------------------------------------
+
+LOADER = FindingMark(
+    rule="loader_cpu_bound",
+    severity="warning",
+    summary="GPU 0 sat idle 66% of the time while all 6 loader workers kept a core busy",
+    gpus=("GPU-a",),
+    begin_seconds=20.0,
+    end_seconds=60.0,
+    lost_share=0.664,
+)
+
+
+def looking_back(at: float, *marks: FindingMark) -> View:
+    """At a moment of a machine of which nothing is found now, at 1200 s on its clock."""
+    now = snapshot(1200.0, gpus=TWO_GPUS, taken_at_unix_seconds=101_200.0)
+    view = view_of(now, diagnosis=diagnosis(now))
+    view.spans, view.timeline = marks, Timeline(1200.0, 1200.0, at)
+    return view
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+def test_the_past_is_said_before_what_holds_now(size: tuple[int, int]) -> None:
+    """What was found at the moment that is looked at comes first, then quietly the verdict of
+    now; the clock shows that moment."""
+    frame = overview.draw(looking_back(40.0, LOADER), *size)
+    lines = texts(frame.lines)
+    first = next(y for y, line in enumerate(lines) if "19m20 ago: " in line)
+    assert "66%" in lines[first]
+    later = next(y for y, line in enumerate(lines) if "now: " in line)
+    assert later > first
+    assert {style for text, style in frame.lines[later] if "now: " in text} == {"label"}
+    clock = time.strftime("%H:%M:%S", time.localtime(100_040))
+    assert (clock, "b:warn") in [(text.strip(), style) for text, style in frame.lines[0]]
+
+
+def test_a_moment_at_which_nothing_was_found_says_so() -> None:
+    """Findings before and after it are not about it; on a screen with one line it has that."""
+    for size in ((120, 40), (80, 24), (40, 12)):
+        assert "no finding held" in "\n".join(drawn(looking_back(200.0, LOADER), *size))
+
+
+def test_findings_of_the_past_are_counted_gravest_first() -> None:
+    """Several that held at the moment: the gravest is said."""
+    lost = dataclasses.replace(LOADER, severity="error", rule="gpu_lost", summary="GPU 0 is gone")
+    text = "\n".join(drawn(looking_back(40.0, LOADER, lost), 120, 40))
+    assert "19m20 ago: GPU 0 is gone (+1 more)" in text
