@@ -164,6 +164,17 @@ FULL, PALE, PALE_HALF, PALE_MOST, ON_PALE = "01234"
 about half, most of it); and the full hue standing on a pale cell."""
 
 
+_SCALE_ROWS = 3
+
+
+def scale_marks(rows: int) -> dict[int, str]:
+    """Return the marks beside a chart of percent, by its rows from the top; 50 only where a row is
+    the middle, none beside a chart that is too low for them."""
+    if rows < _SCALE_ROWS:
+        return {}
+    return {0: "100", **({rows // 2: "50"} if rows % 2 else {}), rows - 1: "0"}
+
+
 def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]:
     """Draw one column of a chart: solid up to level ``low``, pale (or in dots) up to ``high``.
 

@@ -22,6 +22,7 @@ from gpuwatch.tui.charts.strips import (
     cells,
     level,
     nice_ceiling,
+    scale_marks,
 )
 from gpuwatch.tui.charts.timeline import SPANS
 from gpuwatch.tui.terminal.frame import Run, width_of
@@ -370,3 +371,12 @@ def test_a_scale_holds_its_values_and_is_not_far_off(value: float, floor: float)
     assert ceiling >= value
     assert ceiling >= floor
     assert ceiling == floor or ceiling <= 2.6 * value
+
+
+@pytest.mark.parametrize("rows", range(1, 33))
+def test_marks_of_the_scale_are_evenly_spaced(rows: int) -> None:
+    """50 is as far from 100 as from 0, or left out."""
+    places = {text: row for row, text in scale_marks(rows).items()}
+    assert set(places) in ({"100", "50", "0"}, {"100", "0"}, set())
+    if "50" in places:
+        assert places["50"] - places["100"] == places["0"] - places["50"]
