@@ -38,6 +38,7 @@ from gpuwatch.tui.pages.layout import (
     Page,
     Panel,
     Title,
+    chart_legend,
     edge,
     edge_panel,
     filled,
@@ -734,7 +735,10 @@ def _of_processes(page: Page) -> Title:
 
 _TABLE = Panel("table", _table_rows, _draw_table)
 _AXIS = time_axis.axis_panel(lambda page: page.tall >= 20 and page.room > page.table_least)
-_ACTIVITY = edge_panel("activity", lambda page: Title("busy and waiting", range_keys(page)))
+_ACTIVITY = edge_panel(
+    "activity",
+    lambda page: Title("busy and waiting", range_keys(page), legend=chart_legend(page)),
+)
 _PROCESSES = edge_panel("processes", _of_processes)
 _FOOTER = footer_panel(_keys)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
+from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.dialogs import problems_dialog
@@ -514,3 +515,15 @@ def test_findings_of_the_past_are_counted_gravest_first() -> None:
     lost = dataclasses.replace(LOADER, severity="error", rule="gpu_lost", summary="GPU 0 is gone")
     text = "\n".join(drawn(looking_back(40.0, LOADER, lost), 120, 40))
     assert "19m20 ago: GPU 0 is gone (+1 more)" in text
+
+
+# -- what charts mean -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gpus", "said"), [(1, True), (2, True), (16, False)])
+def test_the_title_of_charts_says_what_their_tones_mean(gpus: int, said: bool) -> None:
+    """Where charts have tones: not in lists, whose charts are dots up to the mean, and not where
+    the terminal has none."""
+    what, legend = scene("starved", gpus), "solid: mean, pale: highest"
+    assert (legend in "\n".join(drawn(view_of(what), 120, 40))) is said
+    assert legend not in "\n".join(drawn(view_of(what, glyphs=ASCII), 120, 40))
