@@ -444,7 +444,9 @@ def _parts(
         stop = min(len(bottom), grid.place(min(one.end_seconds, grid.end_seconds)) + 1, grid.count)
         count = max(0, stop - first)
         ground = f"/{one.style}" if tinted else ""
-        styles[first : first + count] = [one.style if one.of_busy else style + ground] * count
+        # An area of the full hue would be the loudest thing on the screen; dots are none.
+        busy = f"{one.style}-area" if tinted else one.style
+        styles[first : first + count] = [busy if one.of_busy else style + ground] * count
         idle[first : first + count] = [one.style if one.of_busy else one.style + ground] * count
     for match in re.finditer(f"{zero}+", bottom):
         start, stop = match.span()

@@ -269,7 +269,7 @@ def test_a_column_has_the_colour_of_what_it_was(rows: int, of_busy: bool) -> Non
     held = [Held(2.2, 3.8, "starved", of_busy)]
     lines = Strip().draw(series, TimeWindow(6.0, 6.0), 6, 100.0, UNICODE, "fed", rows, held)
     styles = [style for text, style in lines[-1] for _ in text]
-    middle = ["starved", "starved"] if of_busy else ["fed/starved", "starved/starved"]
+    middle = ["starved-area", "starved"] if of_busy else ["fed/starved", "starved/starved"]
     assert styles == ["fed", "idle", *middle, "fed", "idle"]
 
 
