@@ -94,15 +94,17 @@ def _header_left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
-    """Return ``41% busy``, ``4.6 of 8 lost``, ``2 idle``, ``1.9kW``: what several GPUs are used
-    for."""
+    """Return ``7 of 8 answer``, ``41% busy``, ``4.6 of 8 lost``, ``2 idle``, ``1.9kW``: what
+    several GPUs are used for, and first of how many that is said, if not of all."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
         return []
     shown = [time_axis.shown_gpu(view, gpu).reading for gpu in snapshot.gpus]
     means = [one.busy_percent for one in shown]
     average = mean(means)
-    parts = [] if average is None else [f"{average:3.0f}% busy"]
+    answer, count = sum(not gpu.lost for gpu in snapshot.gpus), len(snapshot.gpus)
+    parts = [] if answer == count else [f"{answer} of {count} answer"]
+    parts += [] if average is None else [f"{average:3.0f}% busy"]
     found = view.diagnosis
     if found is not None and found.watched_seconds >= LOST_AFTER_SECONDS:
         parts.append(f"{lost_gpus(found, snapshot):.1f} of {len(snapshot.gpus)} lost")

@@ -290,6 +290,9 @@ def _problem_style(problem: Problem) -> str:
 _GAP = "  "
 _LEAST_ADVICE = 12
 _LEAST_NAME = 24
+_ROWS_TO_WRAP = 3
+_BESIDE = 17
+"""Cells of a line with advice for ``100% lost`` and the blanks around it."""
 _EARLY_SECONDS = 30.0
 """A job that has been seen for less has not shown its steady work for as long as it takes."""
 
@@ -412,6 +415,9 @@ def _findings(
     view: View, findings: Sequence[Finding], width: int, most: int, key: str
 ) -> list[Line]:
     if len(findings) == 1 and most > 1:
+        if most < _ROWS_TO_WRAP and width_of(changes(findings[0], 0)) > width - len(key) - _BESIDE:
+            # The key is in the footer as well; what to do is nowhere else on the screen.
+            key = ""
         return at_length(view, findings[0], width, key, most=most)
     shown = findings[:most]
     more = len(findings) - len(shown)

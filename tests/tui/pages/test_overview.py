@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
+from gpuwatch.diagnosis.finding import Advice
 from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
@@ -527,3 +528,23 @@ def test_the_title_of_charts_says_what_their_tones_mean(gpus: int, said: bool) -
     what, legend = scene("starved", gpus), "solid: mean, pale: highest"
     assert (legend in "\n".join(drawn(view_of(what), 120, 40))) is said
     assert legend not in "\n".join(drawn(view_of(what, glyphs=ASCII), 120, 40))
+
+
+# -- a GPU that is gone ---------------------------------------------------------------------------
+
+
+def test_a_header_beside_a_gpu_that_is_gone_says_how_many_answer() -> None:
+    """How busy they are is said of those that answer; where all do, nothing is said of it."""
+    gone = scene("lost", 2)
+    assert "1 of 2 answer" in drawn(view_of(gone), 80, 24)[0]
+    assert "answer" not in drawn(view_of(scene("starved", 2)), 120, 40)[0]
+
+
+def test_advice_comes_before_the_key_that_the_footer_has_too() -> None:
+    """On a screen whose panel has two lines."""
+    what = scene("starved", 2)
+    advice = "Look for Xid in the kernel log, then reset the GPU or restart the machine."
+    one = dataclasses.replace(starved(what.now), advice=(Advice(advice),))
+    line = drawn(view_of(what, diagnosis=diagnosis(what.now, one)), 80, 24)[2]
+    assert "reset the GPU or restart" in line
+    assert "[d]" not in line
