@@ -54,7 +54,9 @@ def make_source(
         click.echo("\n".join([f"{name:{width}}  {text}" for name, text in SCENARIOS.items()]))
         click.get_current_context().exit()
     demo, separator, size = demo.partition(":")
-    if separator and not (size.isascii() and size.isdigit() and 1 <= int(size) <= GPUS_MAX):
+    # Python makes no number of thousands of digits.
+    is_number = size.isascii() and size.isdigit() and len(size) <= len(str(GPUS_MAX))
+    if separator and not (is_number and 1 <= int(size) <= GPUS_MAX):
         raise click.UsageError(
             f"{clean(size, 20)!r} is no number of GPUs: write --demo starved:8 (1 to {GPUS_MAX})."
         )

@@ -368,6 +368,7 @@ def test_unknown_theme_lists_the_known() -> None:
         (("status", "--demo", "-g", "12"), "no GPU 12 here: this machine has 0"),
         (("status", "--demo", "starved:-1"), "no number of GPUs"),
         (("status", "--demo", "starved:0"), "no number of GPUs"),
+        (("status", "--demo", f"starved:{'9' * 5000}"), "no number of GPUs"),
         (("diagnose", "/"), "/ is a folder: name a recording or log in it"),
         (("exporter", "--listen", "127.0.0.1:99999"), "write a number from 0 to 65535"),
         (("stream", "--interval", "0"), "0.1 seconds and 1 hour"),
