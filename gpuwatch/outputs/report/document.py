@@ -297,10 +297,12 @@ class Group:
 
     def cost_words(self) -> str:
         """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where no time is lost. Of all time
-        and GPUs the sentence has the share, as it was when it was surest."""
+        and GPUs the sentence has the share that idles, as it was when it was surest; how often a
+        GPU is slowed down is not what is lost by that."""
         cause, all_ = self.cause, {gpu.uuid for gpu in self.report.gpus}
         alone = len(self.uses) == 1 and self.is_of_all_time and all_ <= set(cause.gpus)
-        share_said = alone and "% of the time" in cause.summary
+        idles = not known(cause.rule).lost_while_busy
+        share_said = alone and idles and "% of the time" in cause.summary
         return words.cost(self.cost, self.report, cause.lost_joules, share_said=share_said)
 
     def gain_words(self) -> str:
