@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from gpuwatch.core import units
-from gpuwatch.core.model import PIDS_OF_A_MACHINE, GpuIdentity
+from gpuwatch.core.model import PIDS_OF_A_MACHINE, GpuIdentity, GpuKey
 from gpuwatch.core.registry import GPU
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.core.units import percent, samples, size
@@ -20,7 +20,7 @@ from gpuwatch.diagnosis.finding import (
     names_among,
 )
 from gpuwatch.diagnosis.ledger import OF_FINDING
-from gpuwatch.diagnosis.rule import STRAGGLER
+from gpuwatch.diagnosis.rule import STRAGGLER, GpuState
 from gpuwatch.outputs.report import words
 from gpuwatch.outputs.report.comparison import (
     Comparison,
@@ -1018,6 +1018,11 @@ def timeline(report: Report, name: str = "") -> Timeline:
     return Timeline(report, [group.lane() for group in found], gpus, others, row, name)
 
 
+def _state_of(gpu: GpuKey, use: FindingUse) -> GpuState | None:
+    loses_time = bool(use.cost_gpu_seconds)
+    return known(use.rule).state_of(gpu, use.late, use.severity, loses_time=loses_time)
+
+
 def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
     percent, rhythm = units.percent(gpu.busy_shown_percent), words.oscillation(gpu)
     missing = words.busy_missing(gpu, report)
@@ -1027,8 +1032,7 @@ def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
         for group in found
         for rule in (known(group.cause.rule),)
         for use in group.uses
-        if gpu.uuid in use.gpus
-        and (state := rule.state_of(gpu.uuid, use.late, use.severity)) is not None
+        if gpu.uuid in use.gpus and (state := _state_of(gpu.uuid, use)) is not None
         for stretch in use.stretches
     ]
     return Row(
