@@ -85,6 +85,9 @@ def test_status_shows_the_processes_and_jobs_of_one_user(gpuwatch: Gpuwatch) -> 
     hers = gpuwatch("status", "--demo", "starved:3", "-u", "ada", "--json").json
     assert {one["user"] for one in hers["processes"]} == {"ada"}
     assert {one["user"] for one in hers["jobs"]} == {"ada"}
+    assert {one["uuid"] for one in hers["gpus"]} == {
+        one["gpu_uuid"] for one in hers["processes"] if one.get("gpu_uuid")
+    }
 
 
 @pytest.mark.parametrize("command", ["status", "diagnose"])
@@ -133,9 +136,12 @@ def test_gpus_and_users_that_a_recording_lacks_are_bad_input(
 
 
 def test_the_jobs_of_one_user_are_diagnosed(gpuwatch: Gpuwatch) -> None:
-    """``-u`` leaves out those of others where a machine is watched."""
+    """``-u`` leaves out those of others, and their GPUs, where a machine is watched: without its
+    processes a GPU looks as if nobody knew what it does."""
     found = gpuwatch("diagnose", "--demo", "starved:3", "-u", "grace", "--json", code=None).json
-    assert len({tuple(one["job"]) for one in found["findings"] if one["job"]}) == 1
+    (job,) = {tuple(one["job"] or ()) for one in found["findings"]}
+    assert job
+    assert len(found["gpus"]) == 2
 
 
 def test_a_stream_has_the_processes_of_one_user(gpuwatch: Gpuwatch) -> None:
