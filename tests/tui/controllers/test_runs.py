@@ -209,6 +209,22 @@ async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:
         assert "%" not in drive.lines[busy]
 
 
+async def test_a_job_that_ends_as_it_is_opened_keeps_what_was_found(what: Snapshot) -> None:
+    """Also where no look lies between."""
+    job = job_of(what, FIRST, "python train.py")
+    engine = HandEngine(diagnosis(what, starved(what, job=job.key)))
+    async with driven(at(what, 0, 41.0, job), (120, 40), engine=engine) as drive:
+        await drive.feed(at(what, 1, 41.0, job))
+        await drive.press("j")
+        engine.diagnosis = nothing(what, "GPU 1 is 93% busy: nothing holds it up.")
+        ended = dataclasses.replace(job, ended_at_unix_seconds=FIRST[1] + 2, members=())
+        await drive.feed(at(what, 2, 0.0, ended))
+        assert " ended " in drive.lines[1]
+        await drive.press("d")
+        assert isinstance(drive.app.screen, EvidenceScreen)
+        assert "The job has ended" in drive.text
+
+
 async def test_a_job_that_ended_without_findings_says_so(what: Snapshot) -> None:
     """And not what the machine does now."""
     job = job_of(what, FIRST, "python train.py", attached=True)
