@@ -678,7 +678,7 @@ def _loop(job: JobUsage) -> Iterable[str]:
     if most := words.waited_most(job):
         yield most
     for name, value in (
-        ("in steps" if loop.compute_on_device is False else "computing", loop.compute_percent),
+        ("in steps", loop.compute_percent),
         ("copying to the GPU", loop.copy_percent),
         ("validating", loop.validation_percent),
         ("saving checkpoints", loop.checkpoint_percent),

@@ -411,7 +411,8 @@ def test_what_a_job_reports_is_said_once() -> None:
     what = scene("reported", 2, seconds=60, attached=True)
     text = "\n".join(job_drawn(job_view_of(what), 120, 40))
     assert text.count("samples/s") == text.count("waits for data") == 1
-    assert "rank 1 waits most" in text
+    assert re.search(r"rank 1 waits most for data: \d+%   in steps \d+-\d+%", text)
+    assert re.search(r"DATA +STEP +SM", text)
     small = "\n".join(job_drawn(job_view_of(what), 80, 17))
     assert "samples/s" in small
 
