@@ -15,7 +15,7 @@ from gpuwatch.commands.printing import (
     open_output,
     print_text,
 )
-from gpuwatch.commands.watching import attached_only, of_users
+from gpuwatch.commands.watching import attached_only
 
 
 @click.command("status")
@@ -37,7 +37,7 @@ def status_command(watched: Watched, as_json: bool, as_csv: bool, quick: bool) -
         settle_seconds=0.0 if quick else SETTLE_SECONDS,
         on_wait=_say_waiting if is_terminal(sys.stderr) else None,
     )
-    from gpuwatch.sources.gpu_filter import no_such_gpu
+    from gpuwatch.sources.gpu_filter import no_such_gpu, only_users
 
     if not snapshot.gpus and (says := no_such_gpu(snapshot)):
         raise click.UsageError(says)
@@ -45,7 +45,7 @@ def status_command(watched: Watched, as_json: bool, as_csv: bool, quick: bool) -
         snapshot = attached_only(snapshot, watched.pid)
         for note in notes:
             complain(note)
-    snapshot = of_users(snapshot, watched.users)
+    snapshot = only_users(snapshot, watched.users)
     if as_json:
         from gpuwatch.core.codec import status_text
 

@@ -54,7 +54,9 @@ def make_source(
         click.echo("\n".join([f"{name:{width}}  {text}" for name, text in SCENARIOS.items()]))
         click.get_current_context().exit()
     demo, separator, size = demo.partition(":")
-    if separator and not (size.isascii() and size.isdigit() and 1 <= int(size) <= GPUS_MAX):
+    # Python makes no number of thousands of digits.
+    is_number = size.isascii() and size.isdigit() and len(size) <= len(str(GPUS_MAX))
+    if separator and not (is_number and 1 <= int(size) <= GPUS_MAX):
         raise click.UsageError(
             f"{clean(size, 20)!r} is no number of GPUs: write --demo starved:8 (1 to {GPUS_MAX})."
         )
@@ -103,17 +105,6 @@ def uses_gpu(pid: int) -> bool:
         source.close()
 
 
-def of_users(snapshot: Snapshot, users: tuple[str, ...]) -> Snapshot:
-    """Cut the processes of a snapshot down to those of ``users``; of all without any."""
-    if not users:
-        return snapshot
-    from dataclasses import replace
-
-    processes = tuple([one for one in snapshot.processes if one.user in users])
-    jobs = tuple([one for one in snapshot.jobs if one.user in users])
-    return replace(snapshot, processes=processes, jobs=jobs)
-
-
 def attached_only(snapshot: Snapshot, pid: int) -> Snapshot:
     """Cut the snapshot down to the attached job. Raises ``click.UsageError`` when it is not
     there."""
@@ -140,6 +131,8 @@ async def watch(
     """Hand each snapshot (of the job of ``pid`` alone, and of ``users``, where they are given) and
     the seconds since the first to ``take``: for so many ``seconds``, until the job has ended, or
     until ``take`` says that it is enough. Closes ``sampler``."""
+    from gpuwatch.sources.gpu_filter import only_users
+
     began: float | None = None
 
     def deliver(snapshot: Snapshot) -> None:
@@ -147,7 +140,7 @@ async def watch(
         now = sampler.clock.monotonic()
         # The first reading can wait long for a driver that wakes up.
         began = now if began is None else began
-        kept = of_users(snapshot, users)
+        kept = only_users(snapshot, users)
         kept = kept if pid is None else attached_only(kept, pid)
         enough = take(kept, now - began)
         ended = pid is not None and kept.jobs[0].ended_at_unix_seconds is not None

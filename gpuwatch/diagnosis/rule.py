@@ -158,10 +158,11 @@ class Rule:
     check: Check = _unchecked
 
     def state_of(
-        self, gpu: GpuKey, late: Sequence[GpuKey], severity: str, *, loses_time: bool = True
+        self, gpu: GpuKey, late: Sequence[GpuKey], severity: str, *, loses_time: bool
     ) -> GpuState | None:
         """Return the state of a GPU of a finding, of which the others wait for those that are
-        ``late``; ``None``: the finding says nothing of how busy it is."""
+        ``late``; ``None``: the finding says nothing of how busy it is. ``loses_time``: any of its
+        time is lost to it so far."""
         if gpu in late:
             return STRAGGLER
         if self.means is not None or self.lost_while_busy:

@@ -90,7 +90,7 @@ class Terminal(NamedTuple):
 
 
 class ClockPair(NamedTuple):
-    """Read both clocks at one moment."""
+    """Wall clock and monotonic clock, read at one moment."""
 
     unix: float
     monotonic: float

@@ -228,16 +228,17 @@ def _totals_in(file: BinaryIO) -> list[tuple[int, Total]]:
     while end > 0 and left > 0:
         begin = max(0, end - _CHUNK_BYTES)
         # One that begins before the end reaches beyond it.
-        place = os.pread(descriptor, end - begin + len(TOTAL) - 1, begin).rfind(TOTAL)
-        end = begin if place < 0 else begin + place
-        if place < 0:
-            continue
-        text = _text_at(descriptor, end, TOTAL)
-        left -= len(text)
-        total = _entry(text, _TOTAL_DECODER)
-        if total is not None and _is_sound(descriptor, end, total):
-            found.append((end, total))
-            end -= total.first_bytes
+        data = os.pread(descriptor, end - begin + len(TOTAL) - 1, begin)
+        end, place = begin, data.rfind(TOTAL)
+        while place >= 0 and left > 0:
+            text = _text_at(descriptor, begin + place, TOTAL)
+            left -= len(text)
+            total = _entry(text, _TOTAL_DECODER)
+            if total is not None and _is_sound(descriptor, begin + place, total):
+                found.append((begin + place, total))
+                end = begin + place - total.first_bytes
+                break
+            place = data.rfind(TOTAL, 0, place + len(TOTAL) - 1)
     return found[::-1]
 
 
@@ -935,8 +936,10 @@ def _add_frames(found: list[Frame], file: BinaryIO, *, whole: bool) -> None:
         first = offset - total.first_bytes
         # With the entry of its first frame, which sums up the one before.
         add_until(first + 1)
-        found[-1] = found[-1]._replace(offset=offset - total.last_bytes, summed=total.entry)
-        begin = offset
+        begin = first + 1
+        if found and (found[-1].file, found[-1].offset) == (name, first):
+            found[-1] = found[-1]._replace(offset=offset - total.last_bytes, summed=total.entry)
+            begin = offset
     add_until(math.inf)
 
 

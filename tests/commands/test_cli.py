@@ -85,6 +85,9 @@ def test_status_shows_the_processes_and_jobs_of_one_user(gpuwatch: Gpuwatch) -> 
     hers = gpuwatch("status", "--demo", "starved:3", "-u", "ada", "--json").json
     assert {one["user"] for one in hers["processes"]} == {"ada"}
     assert {one["user"] for one in hers["jobs"]} == {"ada"}
+    assert {one["uuid"] for one in hers["gpus"]} == {
+        one["gpu_uuid"] for one in hers["processes"] if one.get("gpu_uuid")
+    }
 
 
 @pytest.mark.parametrize("command", ["status", "diagnose"])
@@ -133,9 +136,12 @@ def test_gpus_and_users_that_a_recording_lacks_are_bad_input(
 
 
 def test_the_jobs_of_one_user_are_diagnosed(gpuwatch: Gpuwatch) -> None:
-    """``-u`` leaves out those of others where a machine is watched."""
+    """``-u`` leaves out those of others, and their GPUs, where a machine is watched: without its
+    processes a GPU looks as if nobody knew what it does."""
     found = gpuwatch("diagnose", "--demo", "starved:3", "-u", "grace", "--json", code=None).json
-    assert len({tuple(one["job"]) for one in found["findings"] if one["job"]}) == 1
+    (job,) = {tuple(one["job"] or ()) for one in found["findings"]}
+    assert job
+    assert len(found["gpus"]) == 2
 
 
 def test_a_stream_has_the_processes_of_one_user(gpuwatch: Gpuwatch) -> None:
@@ -368,6 +374,7 @@ def test_unknown_theme_lists_the_known() -> None:
         (("status", "--demo", "-g", "12"), "no GPU 12 here: this machine has 0"),
         (("status", "--demo", "starved:-1"), "no number of GPUs"),
         (("status", "--demo", "starved:0"), "no number of GPUs"),
+        (("status", "--demo", f"starved:{'9' * 5000}"), "no number of GPUs"),
         (("diagnose", "/"), "/ is a folder: name a recording or log in it"),
         (("exporter", "--listen", "127.0.0.1:99999"), "write a number from 0 to 65535"),
         (("stream", "--interval", "0"), "0.1 seconds and 1 hour"),

@@ -199,3 +199,32 @@ def test_a_damaged_total_costs_nothing(place: int, tmp_path: Path, gpuwatch: Gpu
         del data[last - 5 : last]
     minutes = bytes(data).replace(file.TOTAL, b"\x53" + file.TOTAL[1:])
     assert report_of(bytes(data), tmp_path, gpuwatch) == report_of(minutes, tmp_path, gpuwatch)
+
+
+def test_a_recording_that_goes_on_behind_an_unknown_head_is_read_by_its_lines(
+    tmp_path: Path, gpuwatch: Gpuwatch
+) -> None:
+    """One that an older gpuwatch began has its own sign at its beginning; totals behind it do not
+    stop the report."""
+    old_entry = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"none"
+    assert "loader is CPU-bound" in report_of(old_entry + totalled(), tmp_path, gpuwatch)
+
+
+def test_many_signs_of_totals_cost_one_look_at_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of nothing but beginnings of totals is read once, not once for each."""
+    path = tmp_path / "run.jsonl.zst"
+    path.write_bytes(file.ENTRY + bytes(4) + 500 * file.TOTAL)
+    read = 0
+    pread = file.os.pread
+
+    def counted(descriptor: int, size: int, offset: int) -> bytes:
+        nonlocal read
+        data = pread(descriptor, size, offset)
+        read += len(data)
+        return data
+
+    monkeypatch.setattr(file.os, "pread", counted)
+    assert file.frames_of(str(path), whole=True) == []
+    assert read < 10 * path.stat().st_size

@@ -176,6 +176,16 @@ def test_what_held_all_the_time_has_one_share() -> None:
     assert "62% of all GPU time" in diagnosis_page(watched(FINDING), width=100)
 
 
+def test_how_often_a_gpu_is_slowed_is_not_the_share_that_is_lost() -> None:
+    """Throttled all of the time, a GPU loses what its clock is lower."""
+    slowed = replaced(
+        all_the_time(FINDING),
+        rule="thermal_throttle",
+        summary="GPU 0 is thermally throttled 100% of the time: its clock is 19% lower",
+    )
+    assert "62% of all GPU time" in diagnosis_page(watched(slowed), width=100)
+
+
 def test_a_finding_says_what_its_cure_gains() -> None:
     """In the text, once, with the limit; in JSON in numbers, beside the advice and alone."""
     promise = "num_workers 2 -> 8: about 1.8 times faster, limited by 8 cores"

@@ -291,6 +291,8 @@ class Restarts:
             # Those that were there before the others had gone are of another loader.
             since = max(began - offset, self._there_at - START_ERROR_SECONDS)
             if self._generation:
+                # After a clock was set back they began later than now.
+                since = min(at, since)
                 self.since, self._epoch_seconds = since, since - self._began
             self._generation, self._began, self._named_at = keys, since, at
         if not keys.isdisjoint(self._generation):

@@ -51,8 +51,8 @@ from gpuwatch.diagnosis.rules.shared.words import (
 from gpuwatch.diagnosis.sentence import GPUS, either
 
 _FEWER = Advice(
-    "Until then send fewer bytes: uint8 instead of float32, converted on the GPU; pinned memory "
-    "with non_blocking copies."
+    "Until the link is as wide and fast as it can be, send fewer bytes: uint8 instead of float32, "
+    "converted on the GPU; pinned memory with non_blocking copies."
 )
 RULE = Rule(
     title="PCIe link degraded",

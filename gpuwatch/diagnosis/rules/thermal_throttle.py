@@ -59,7 +59,7 @@ from gpuwatch.diagnosis.rules.shared.words import (
 from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 _LOWER_LIMIT = Advice(
-    "Until then, lower its power limit a little (nvidia-smi -pl).",
+    "Until its cooling is better, lower its power limit a little (nvidia-smi -pl).",
     setting="power limit",
     why="a lower limit costs less speed than a thermal slowdown",
 )

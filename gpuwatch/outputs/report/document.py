@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from gpuwatch.core import units
-from gpuwatch.core.model import PIDS_OF_A_MACHINE, GpuIdentity
+from gpuwatch.core.model import PIDS_OF_A_MACHINE, GpuIdentity, GpuKey
 from gpuwatch.core.registry import GPU
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.core.units import percent, samples, size
@@ -20,7 +20,7 @@ from gpuwatch.diagnosis.finding import (
     names_among,
 )
 from gpuwatch.diagnosis.ledger import OF_FINDING
-from gpuwatch.diagnosis.rule import STRAGGLER
+from gpuwatch.diagnosis.rule import STRAGGLER, GpuState
 from gpuwatch.outputs.report import words
 from gpuwatch.outputs.report.comparison import (
     Comparison,
@@ -297,10 +297,12 @@ class Group:
 
     def cost_words(self) -> str:
         """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where no time is lost. Of all time
-        and GPUs the sentence has the share, as it was when it was surest."""
+        and GPUs the sentence has the share that idles, as it was when it was surest; how often a
+        GPU is slowed down is not what is lost by that."""
         cause, all_ = self.cause, {gpu.uuid for gpu in self.report.gpus}
         alone = len(self.uses) == 1 and self.is_of_all_time and all_ <= set(cause.gpus)
-        share_said = alone and "% of the time" in cause.summary
+        idles = not known(cause.rule).lost_while_busy
+        share_said = alone and idles and "% of the time" in cause.summary
         return words.cost(self.cost, self.report, cause.lost_joules, share_said=share_said)
 
     def gain_words(self) -> str:
@@ -1016,6 +1018,11 @@ def timeline(report: Report, name: str = "") -> Timeline:
     return Timeline(report, [group.lane() for group in found], gpus, others, row, name)
 
 
+def _state_of(gpu: GpuKey, use: FindingUse) -> GpuState | None:
+    loses_time = bool(use.cost_gpu_seconds)
+    return known(use.rule).state_of(gpu, use.late, use.severity, loses_time=loses_time)
+
+
 def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
     percent, rhythm = units.percent(gpu.busy_shown_percent), words.oscillation(gpu)
     missing = words.busy_missing(gpu, report)
@@ -1025,8 +1032,7 @@ def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
         for group in found
         for rule in (known(group.cause.rule),)
         for use in group.uses
-        if gpu.uuid in use.gpus
-        and (state := rule.state_of(gpu.uuid, use.late, use.severity)) is not None
+        if gpu.uuid in use.gpus and (state := _state_of(gpu.uuid, use)) is not None
         for stretch in use.stretches
     ]
     return Row(

@@ -337,7 +337,9 @@ def _marks(view: View, state: ReplayState, width: int) -> Line:
 def _hue(finding: Episode) -> str:
     """Return the hue that the charts have where it holds up GPUs, else that of its severity."""
     held = next((one for one in finding.gpus if one not in finding.late), "")
-    state = rule_of(finding.rule).state_of(held, finding.late, finding.severity)
+    state = rule_of(finding.rule).state_of(
+        held, finding.late, finding.severity, loses_time=bool(finding.cost_gpu_seconds)
+    )
     return SEVERITY_STYLES.get(finding.severity, "label") if state is None else state.hue
 
 

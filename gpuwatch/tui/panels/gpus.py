@@ -318,7 +318,7 @@ def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> 
 
 def _by_finding(said: Finding | FindingMark, gpu: GpuKey) -> GpuState | None:
     """Return the state that a finding means; ``None`` where that is for the readings to say."""
-    loses_time = not isinstance(said, Finding) or bool(said.cost_share)
+    loses_time = bool(said.cost_share) if isinstance(said, Finding) else said.loses_time
     return rule_of(said.rule).state_of(gpu, said.late, said.severity, loses_time=loses_time)
 
 

@@ -195,6 +195,7 @@ def _marks(made: Timeline) -> Iterator[FindingMark]:
                 summary=use.summary,
                 gpus=use.gpus,
                 late=use.late,
+                loses_time=bool(use.cost_gpu_seconds),
                 begin_seconds=one.begin_unix_seconds,
                 end_seconds=one.end_unix_seconds,
             )

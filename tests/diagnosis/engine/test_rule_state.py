@@ -162,3 +162,19 @@ def test_what_is_advised_does_not_wander_on_a_steady_load() -> None:
         said.append((state.advice[0].wanted, gain.limited_by))
     assert set(said[:-1]) == {("8", "8 workers")}
     assert said[-1] == ("16", "16 workers")
+
+
+def test_no_gain_is_held_that_is_more_than_what_is_lost_now() -> None:
+    """The number of workers stays; the gain comes down with its ceiling, and not up again."""
+    state = RuleState(Rule(title="a fault"))
+    said = []
+    for second, lost in enumerate([0.65] * 20 + [0.62] * 5 + [0.64] * 5):
+        most = round(1.0 / (1.0 - lost), 2)
+        gain = Gain(most, round(0.9 * most, 2), most, "the GPU")
+        workers = 8 if lost > 0.63 else 7
+        change = set_workers("Raise num_workers", 2, workers, "they are maxed out")
+        advice = (replace(change, gain=gain),)
+        state.update(firing(lost_share=lost, advice=advice, gain=gain), 1.0, second)
+        assert state.gain is not None
+        said.append((state.advice[0].wanted, state.gain.worth))
+    assert (said[19], said[24], said[29]) == (("8", 2.86), ("8", 2.63), ("8", 2.63))

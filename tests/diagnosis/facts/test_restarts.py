@@ -46,6 +46,12 @@ def test_work_that_was_queued_before_is_not_theirs() -> None:
     assert found.begin == pytest.approx(31.5, abs=0.3)
 
 
+def test_workers_that_begin_later_than_now_began_when_they_were_seen() -> None:
+    """A clock that is set back by an hour puts the kernel's start times into the future."""
+    found = watch({0: workers(1.0), 30: workers(3630.0)}, (30.0, 36.0)).found
+    assert [(one.begin, one.end) for one in found] == [(30.0, 36.25)]
+
+
 def test_workers_of_a_second_loader_replace_none() -> None:
     """Those of a validation come and go beside workers that stay."""
     stay = workers(1.0, 1.1)

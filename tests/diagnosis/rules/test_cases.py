@@ -75,6 +75,13 @@ def holds(rule: str, firing: Firing, path: str, expected: Any) -> bool:
     return bool(expected <= found if isinstance(expected, set) else expected == found)
 
 
+def test_what_cures_a_fault_is_understood_alone() -> None:
+    """A ranking gives it without the advice that comes before it elsewhere."""
+    actions = [one.action for rule in RULES for one in rule.cure]
+    assert actions
+    assert not [one for one in actions if one.startswith(("Until then", "Also", "Then"))]
+
+
 def test_every_rule_has_cases() -> None:
     """No rule goes unnoticed, and nothing is taken for one; the order is that of the names."""
     assert [rule.name for rule in RULES] == sorted(ALL)

@@ -11,7 +11,7 @@ from gpuwatch.diagnosis.ledger import Episode
 from gpuwatch.tui.charts.strips import UNICODE, TimeWindow
 from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Timeline, mark_at, mark_beside, mark_of
 from gpuwatch.tui.panels import time_axis
-from gpuwatch.tui.panels.gpus import state_of
+from gpuwatch.tui.panels.gpus import held_up, state_of
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import GLYPHS, history_of, view_of
 
@@ -193,6 +193,22 @@ def test_a_finding_is_a_mark_from_when_to_when_it_held() -> None:
     over = msgspec.structs.replace(held, end_unix_seconds=1020.0)
     found = [mark_of(one, 990.0) for one in (held, over)]
     assert [(one.begin_seconds, one.end_seconds) for one in found] == [(10.0, None), (10.0, 30.0)]
+
+
+@pytest.mark.parametrize(("cost", "hues"), [(None, []), (0.0, []), (12.0, ["starved"])])
+def test_only_what_costs_time_has_a_hue_on_the_charts(cost: float | None, hues: list[str]) -> None:
+    """Errors of a link or of memory are marks, but held no GPU up."""
+    view = view_of(snapshot(at=100.0, gpus=(gpu(),)))
+    episode = Episode(
+        rule="link_errors" if cost is None else "loader_cpu_bound",
+        severity="error",
+        summary="",
+        gpus=("GPU-a",),
+        begin_unix_seconds=1000.0,
+        cost_gpu_seconds=cost,
+    )
+    view.spans = (mark_of(episode, 990.0),)
+    assert [one.style for one in held_up(view, "GPU-a")] == hues
 
 
 def test_from_mark_to_mark() -> None:
