@@ -82,9 +82,17 @@ class Gain:
 
     @property
     def in_full(self) -> str:
-        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``."""
-        between = "" if self.factor is None else f" ({self.low:.1f} to {self.high:.1f})"
-        return f"{self.brief}{between}, limited by {self.limited_by}"
+        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``; the range alone where the
+        estimate is one of its ends: ``1.5 to 2.0 times faster``."""
+        if self.factor is None:
+            return self.says
+        estimate, low, high = [f"{times:.1f}" for times in (self.worth, self.low, self.high)]
+        if low == high:
+            return self.says
+        faster = f"{self.brief} ({low} to {high})"
+        if estimate in (low, high):
+            faster = f"{low} to {high} times faster"
+        return f"{faster}, limited by {self.limited_by}"
 
 
 _BETWEEN = "||"
