@@ -39,6 +39,7 @@ from gpuwatch.tui.panels import job_charts, time_axis
 from gpuwatch.tui.panels.findings import (
     at_length,
     cause,
+    cause_of,
     chosen_finding,
     finding_holds,
     findings_of_ended_job,
@@ -270,7 +271,7 @@ def plain_text(view: View, finding: Finding) -> str:
     """Return the finding as text to paste somewhere; charts are left out."""
     host = "" if view.snapshot is None else f"{clean(view.snapshot.host.name)}, "
     where = place(finding, view.gpus)
-    head = [f"gpuwatch: {host}{where}: {cause(finding.rule)}"]
+    head = [f"gpuwatch: {host}{where}: {cause_of(finding)}"]
     width = _COPY_WIDTH
     top = _evidence_title(view, finding, width)
     rest, _ = evidence_body(view, finding, width)
@@ -534,7 +535,7 @@ def draw_evidence(
         bottom = time_axis.values(view, _first_gpu(view, finding), width)
         return [top] if note and not boxes else [], [*above, *below], zones, bottom
 
-    title = Title(cause(finding.rule), (), note, "key")
+    title = Title(cause_of(finding), (), note, "key")
     return draw_sheet(view, width, height, title, body, EVIDENCE_FOOTER, offset)
 
 

@@ -80,6 +80,12 @@ def cause(rule: str) -> str:
     return clean(rule_of(rule).title, 22)
 
 
+def cause_of(finding: Finding) -> str:
+    """Return the cause of a finding, in as much doubt as its sentence."""
+    in_doubt = rule_of(finding.rule).title_in_doubt if finding.in_doubt else ""
+    return in_doubt or cause(finding.rule)
+
+
 def style_of(finding: Finding) -> str:
     return SEVERITY_STYLES.get(finding.severity, "warn")
 
@@ -398,7 +404,7 @@ def _begin(
     row.add(view.glyphs.marker if here else " ", "marker")
     row.add(f"{severity_sign(finding.severity, view.glyphs)} ", style_of(finding))
     if row.used + width_of(text) >= room:
-        text = f"{_dated(view)}{place(finding, view.gpus)}: {cause(finding.rule)}"
+        text = f"{_dated(view)}{place(finding, view.gpus)}: {cause_of(finding)}"
     # One sentence is an alarm; the others have a sign.
     style = style_of(finding) if leads or finding.severity != "warning" else "value"
     return row.add(fit(text, room - row.used - 1, view.glyphs.ellipsis), style)

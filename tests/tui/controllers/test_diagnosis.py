@@ -315,6 +315,24 @@ def test_a_mark_shows_before_and_after() -> None:
     assert "new: PCIe link degraded" in line
 
 
+def test_a_finding_in_doubt_is_as_much_in_doubt_where_it_is_short() -> None:
+    """Where its sentence has no room, and in what to change; one that is sure is plain."""
+    what = scene("starved", 1).now
+    raised = Advice(
+        "Raise num_workers.", setting="num_workers", present="0", wanted="3", check_first=True
+    )
+    one = starved(
+        what, rule="loader_in_main_process", summary="GPU 0 " + 20 * "waits ", advice=(raised,)
+    )
+    text = "\n".join(drawn(view_of(what, diagnosis=diagnosis(what, one)), 80, 24))
+    assert "GPU 0: may load in its main process" in text
+    assert "if so, num_workers 0 -> 3" in text
+    sure = dataclasses.replace(one, advice=(dataclasses.replace(raised, check_first=False),))
+    text = "\n".join(drawn(view_of(what, diagnosis=diagnosis(what, sure)), 80, 24))
+    assert "GPU 0: loads in main process" in text
+    assert "if so" not in text
+
+
 # -- the cursor in the panel ------------------------------------------------------------------
 
 
