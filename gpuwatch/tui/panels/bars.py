@@ -94,8 +94,8 @@ def _header_left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
-    """Return ``41% busy``, ``4.6 of 8 GPUs lost``, ``2 idle``, ``1.9kW``: what several GPUs are used
-    for."""
+    """Return ``41% busy``, ``4.6 of 8 GPUs lost``, ``2 idle``, ``1.9kW``: what several GPUs are
+    used for."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
         return []
