@@ -430,7 +430,7 @@ def selected_finding(view: View) -> Finding | None:
 def draw_findings(view: View, width: int, height: int) -> Frame:
     """Draw the list: exactly ``height`` lines of exactly ``width`` cells; the selection stays in
     sight."""
-    title = Title("findings", (("u", "undecided", "unknown"),))
+    title = Title("findings", (("u", "not checked", "unknown"),))
 
     def body(width: int, room: int) -> SheetBody:
         lines = _above(view, width)
@@ -491,7 +491,8 @@ def _watched(view: View, width: int) -> list[Line]:
     rules = len({one.rule for one in diagnosis.unknown})
     text = f"watched for {diagnosis.watched_seconds:.0f} s"
     if rules:
-        text += f"; {units.plural(rules, 'cause')} undecided (u)"
+        unchecked = f"{units.plural(rules, 'cause')} could not be checked (u)"
+        text = f"{text}; {unchecked}" if width >= _LIMITED else unchecked
     return [Row(width).add(fit(f" {text}", width - 1, view.glyphs.ellipsis), "label").line()]
 
 

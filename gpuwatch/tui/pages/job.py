@@ -565,7 +565,7 @@ def _as_one(family: Sequence[JobMember]) -> JobMember:
     )
 
 
-_SHORT_ROLES = (("training process", "trains"), ("loader worker", "worker"), ("orphaned", "orphan"))
+_SHORT_ROLES = (("training process", "train"), ("loader worker", "worker"), ("orphaned", "orphan"))
 
 
 def _role_text(row: TreeRow, width: int) -> str:
@@ -722,7 +722,7 @@ def _keys(view: View) -> Footer:
 
 
 def _of_processes(page: Page) -> Title:
-    text = "processes" if page.view.timeline.moment is None else "processes of now"
+    text = "processes" if page.view.timeline.moment is None else "processes now"
     return Title(text, (("t", "fold", "fold"), ("S", "stacks", "stacks")))
 
 

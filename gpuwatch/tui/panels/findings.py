@@ -342,7 +342,11 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
     if not most:
         return []
     if findings:
-        return _findings(view, findings, width, most, "" if page.boxed else "[d] why")
+        key, named = "" if page.boxed else "[d] why", page.job is None
+        if len(findings) == 1 and most > 1:
+            # A job's page says above whose it is.
+            return at_length(view, findings[0], width, key, most=most, named=named)
+        return _findings(view, findings, width, most)
     if _has_ended(page):
         what = "nothing was found in" if view.job.decided else "not enough data on"
         text = f"{what} this job before it ended"
@@ -378,11 +382,7 @@ def _dated(view: View) -> str:
     return "" if view.timeline.moment is None else "now: "
 
 
-def _findings(
-    view: View, findings: Sequence[Finding], width: int, most: int, key: str
-) -> list[Line]:
-    if len(findings) == 1 and most > 1:
-        return at_length(view, findings[0], width, key, most=most)
+def _findings(view: View, findings: Sequence[Finding], width: int, most: int) -> list[Line]:
     shown = findings[:most]
     more = len(findings) - len(shown)
     note = f"+{more} more (d)" if width >= 60 else f"+{more}"
@@ -419,9 +419,11 @@ def at_length(
     *,
     most: int = 2,
     leads: bool = True,
+    named: bool = True,
 ) -> list[Line]:
-    """Return its sentence, and below it what is lost, what to do, whose job it is, and ``tail``:
-    two lines, and where ``most`` allows a third for advice that is too long for one."""
+    """Return its sentence, and below it what is lost, what to do, whose job it is (where that is to
+    be ``named``), and ``tail``: two lines, and where ``most`` allows a third for advice that is too
+    long for one."""
     first = _begin(view, finding, width, width, prefix, leads=leads)
     second, loss = Row(width, prefix=prefix).add("   "), lost(finding).strip()
     if loss:
@@ -438,7 +440,7 @@ def at_length(
     if gain:
         second.add(_GAP).add(gain, "label")
     free = second.room - len(tail) - len(_GAP) - 2
-    if free >= _LEAST_NAME:
+    if named and free >= _LEAST_NAME:
         jobs = () if view.snapshot is None else view.snapshot.jobs
         who = fit(whose(finding, jobs), free, view.glyphs.ellipsis)
         second.add(_GAP).add(who, "label")

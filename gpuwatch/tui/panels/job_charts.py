@@ -222,12 +222,11 @@ def host_traces(view: View, job: Job) -> list[Trace]:
     main = "main threads" if len(job.ranks) > 1 else "main thread"
     missing = None if job.having("rank") else "no training process seen"
     workers = units.plural(count, "worker") if count else "workers"
-    load = f"{count} load" if count else "load"
     field, write = "{}_cpu_percent".format, units.percent
     return [
         _trace(view, job, field("main_thread"), write, "main", main, note=missing),
         _trace(
-            view, job, field("loader_worker"), write, "worker", workers, load,
+            view, job, field("loader_worker"), write, "worker", workers, "workers",
             note=None if count else nobody,
         ),
     ]  # fmt: skip

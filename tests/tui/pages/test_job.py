@@ -435,7 +435,7 @@ def test_beside_charts_of_the_past_processes_have_what_is_known_of_then(page: st
     then = series.columns(view.window.end, view.column_seconds, 1)[0]
     assert f"{then[1]:.0f}%" in line()
     assert "31.2G" not in line()
-    assert "of now" in "\n".join(draw(view, 120, 40))
+    assert "processes now" in "\n".join(draw(view, 120, 40))
     # It had not begun.
     view.timeline = Timeline(30.0, view.window.now - 40.0)
     assert not re.search(r"[0-9](%|m|s) ", line().partition(row)[2])
