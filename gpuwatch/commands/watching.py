@@ -47,6 +47,7 @@ def make_source(
             return JobTracker(SystemClock(), options)
 
         return LocalSource(options=options, jobs=jobs)
+    from gpuwatch.sources.simulated.scenarios import GPUS
     from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
 
     if demo == "list":
@@ -71,7 +72,8 @@ def make_source(
         if known:
             hint = f"the command goes first: gpuwatch {demo} --demo"
         raise click.UsageError(f"There is no scenario {clean(demo, 60)!r}: {hint}.")
-    return SimulatedSource(demo, int(size or 1), clock=clock, options=options)
+    gpus = int(size) if size else GPUS.get(demo, 1)
+    return SimulatedSource(demo, gpus, clock=clock, options=options)
 
 
 def attach_to(source: Source, pid: int) -> tuple[str, ...]:

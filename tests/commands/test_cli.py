@@ -445,3 +445,10 @@ def test_bug_is_a_sentence_and_a_traceback_only_on_request(
     assert "ZeroDivisionError" in err.splitlines()[-1]
     assert "bug" in err.splitlines()[-1]
     assert ("Traceback" in err) is debug
+
+
+def test_a_scenario_has_the_gpus_that_it_needs(gpuwatch: Gpuwatch) -> None:
+    """Eight stories are on eight cards, also where no number is given; a number wins."""
+    for demo, count in (("mixed", 8), ("imbalanced", 4), ("starved", 1), ("mixed:3", 3)):
+        told = json.loads(gpuwatch("status", "--demo", demo, "--quick", "--json").out)
+        assert len(told["gpus"]) == count

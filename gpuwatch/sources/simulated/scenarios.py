@@ -218,3 +218,6 @@ BUILDERS: Mapping[str, tuple[str, Callable[[int], Setup]]] = {
     "no_gpu": ("A machine without an NVIDIA driver: the host half only", no_gpu),
 }  # fmt: skip
 """Name: (one line for a person, what it builds for a number of GPUs)."""
+
+GPUS: Mapping[str, int] = {"imbalanced": 4, "lost": 2, "mixed": 8}
+"""GPUs that a scenario needs to show what it is about, where that is more than one."""

@@ -72,15 +72,10 @@ class DiagnosisController(Controller):
     def on_snapshot(self, snapshot: Snapshot) -> None:
         view = self.view
         self.latest = diagnosis = self.diagnose(snapshot)
-        job = view.job.last
         followed = self._runs.take_snapshot(snapshot)
         if followed is not None and gives_way(view.mark, followed[0]):
             view.mark = mark_run(view, snapshot, *followed, self.ledger)
-        if job is not None and diagnosis is not None and ended_at(view, job) is None:
-            view.job.findings = about_job(diagnosis, job)
-            view.job.findings_at = snapshot.monotonic_seconds
-            view.job.decided = diagnosis.decided
-            view.job.seen_seconds = self._runs.seen_seconds(job.key)
+        self.note_job(snapshot)
         if view.mark is not None:
             measure_after(view.mark, view, snapshot, diagnosis)
         changes = 0 if self.ledger is None else self.ledger.changes
@@ -89,6 +84,16 @@ class DiagnosisController(Controller):
             view.spans = self._marks(snapshot)
         if not view.paused:
             view.diagnosis = diagnosis
+
+    def note_job(self, snapshot: Snapshot) -> None:
+        """Note what is known of the job looked at, while it runs: once it has ended, that is said
+        of it."""
+        view, diagnosis, job = self.view, self.latest, self.view.job.last
+        if job is not None and diagnosis is not None and ended_at(view, job) is None:
+            view.job.findings = about_job(diagnosis, job)
+            view.job.findings_at = snapshot.monotonic_seconds
+            view.job.decided = diagnosis.decided
+            view.job.seen_seconds = self._runs.seen_seconds(job.key)
 
     def _marks(self, snapshot: Snapshot) -> tuple[FindingMark, ...]:
         """Return when findings held, on the charts' clock."""

@@ -454,6 +454,7 @@ class JobController(Controller):
             self._read_closely(job.key)
             self.view.job.last = job
             if self.view.snapshot is not None:
+                self._diagnosis.note_job(self.view.snapshot)
                 self.on_snapshot(self.view.snapshot)
         self._show()
 

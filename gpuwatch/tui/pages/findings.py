@@ -205,15 +205,18 @@ def _first_gpu(view: View, finding: Finding) -> Gpu | None:
 _COPY_WIDTH = 96
 
 
-def _evidence_title(view: View, finding: Finding, width: int) -> list[Line]:
-    """Return the sentence, and where it stands: rule, how sure, since when, what is lost."""
+def _evidence_title(
+    view: View, finding: Finding, width: int, until: float | None = None
+) -> list[Line]:
+    """Return the sentence, and where it stands: how sure, since when, up to ``until`` on the
+    snapshots' own clock, what is lost."""
     style = style_of(finding)
     lines = []
     for number, text in enumerate(wrapped(finding.summary, width - 4)):
         mark = severity_sign(finding.severity, view.glyphs) if number == 0 else " "
         lines.append(Row(width).add(f" {mark} {text}", style).line())
     row = Row(width).add("  ")
-    for text in _standing(view, finding):
+    for text in _standing(view, finding, until):
         if row.used > 2 and row.room < width_of(text) + 4:
             lines.append(row.line())
             row = Row(width).add("  ")
@@ -222,13 +225,14 @@ def _evidence_title(view: View, finding: Finding, width: int) -> list[Line]:
     return [*lines, row.line()]
 
 
-def _standing(view: View, finding: Finding) -> list[str]:
+def _standing(view: View, finding: Finding, until: float | None) -> list[str]:
     texts = [f"{finding.confidence * 100:.0f}% sure"]
     since = finding.since_unix_seconds
     if since is not None:
         text = f"since {time.strftime('%H:%M:%S', time.localtime(since))}"
         if view.snapshot is not None:
-            text += f" ({units.age(view.snapshot.taken_at_unix_seconds - since)})"
+            until = view.snapshot.monotonic_seconds if until is None else until
+            text += f" ({units.age(until - _begin(view, finding))})"
         texts.append(text)
     if finding.gain is not None:
         unknown = "gain not known, " if finding.gain.factor is None else ""
@@ -528,7 +532,7 @@ def draw_evidence(
 
     def body(width: int, _room: int) -> SheetBody:
         top = Row(width).add(fit(f" {note}", width, view.glyphs.ellipsis), "key").line()
-        above = _evidence_title(view, finding, width)
+        above = _evidence_title(view, finding, width, gone_at)
         below, zones = evidence_body(
             view, finding, width, tall=height, documentation=documentation, until=gone_at
         )

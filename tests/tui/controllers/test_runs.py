@@ -189,7 +189,8 @@ async def test_before_a_mark_is_the_run_that_was_changed(what: Snapshot) -> None
 async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:
     """Its own line, not the machine's; in the list and in full, with how it was at its end."""
     job = job_of(what, FIRST, "python train.py", attached=True)
-    engine = HandEngine(diagnosis(what, starved(what, job=job.key)))
+    found = starved(what, job=job.key, since_unix_seconds=FIRST[1] + 2)
+    engine = HandEngine(diagnosis(what, found))
     begin = at(what, 0, 41.0, job)
     async with driven(begin, (120, 40), attached=job.key, engine=engine) as drive:
         for now in range(1, 30):
@@ -204,9 +205,26 @@ async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:
         assert isinstance(drive.app.screen, EvidenceScreen)
         assert "The job has ended" in drive.text
         (busy,) = [place for place, line in enumerate(drive.lines) if "GPU 0 busy" in line]
+        assert "(27s)" in drive.text
         # The chart, of three rows, ends when the job did, and says nothing of now.
         assert drive.lines[busy + 2].rstrip("\u2502 ")[-1] == "\u2588"
         assert "%" not in drive.lines[busy]
+
+
+async def test_a_job_that_ends_as_it_is_opened_keeps_what_was_found(what: Snapshot) -> None:
+    """Also where no look lies between."""
+    job = job_of(what, FIRST, "python train.py")
+    engine = HandEngine(diagnosis(what, starved(what, job=job.key)))
+    async with driven(at(what, 0, 41.0, job), (120, 40), engine=engine) as drive:
+        await drive.feed(at(what, 1, 41.0, job))
+        await drive.press("j")
+        engine.diagnosis = nothing(what, "GPU 1 is 93% busy: nothing holds it up.")
+        ended = dataclasses.replace(job, ended_at_unix_seconds=FIRST[1] + 2, members=())
+        await drive.feed(at(what, 2, 0.0, ended))
+        assert " ended " in drive.lines[1]
+        await drive.press("d")
+        assert isinstance(drive.app.screen, EvidenceScreen)
+        assert "The job has ended" in drive.text
 
 
 async def test_a_job_that_ended_without_findings_says_so(what: Snapshot) -> None:
