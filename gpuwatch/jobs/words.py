@@ -24,8 +24,8 @@ def rank_name(rank: JobRank) -> str:
 
 def job_loading_sentence(job: Job) -> str:
     """Return a clause for how it gets its data: ``4 loader workers each, pinned memory on``, ``no
-    workers: loading runs in the training process``, ``loading unknown: <why>``. Where ranks differ
-    it says which have what."""
+    workers: any loading runs in the training process``, ``loading unknown: <why>``. Where ranks
+    differ it says which have what."""
     ranks = job.ranks
     if not ranks:
         return "no training process seen"
@@ -170,7 +170,7 @@ def _workers(rank: JobRank, ranks: int) -> str:
     perhaps = "probably " if rank.loader_workers_guessed else ""
     if count == 0:
         process = "process" if ranks == 1 else "processes"
-        return f"{perhaps}no workers: loading runs in the training {process}"
+        return f"{perhaps}no workers: any loading runs in the training {process}"
     each = "" if ranks == 1 else " each"
     return f"{perhaps}{units.plural(count, 'loader worker')}{each}"
 

@@ -441,9 +441,9 @@ UNPINNED = {"loader_workers": 2, "pinned_memory": False}
          "2 loader workers, pinned memory off"),
         # What was probable and then certain is certain, however short the rest of the time.
         ([{"loader_workers_guessed": True}] * 8,
-         "probably no workers: loading runs in the training process"),
+         "probably no workers: any loading runs in the training process"),
         ([*[{"loader_workers_guessed": True}] * 8, {}],
-         "no workers: loading runs in the training process"),
+         "no workers: any loading runs in the training process"),
         ([*[{"loader_workers_guessed": True} | UNPINNED] * 8, {}],
          "probably 2 loader workers, pinned memory off"),
         ([{"loader_workers": None, "loader_workers_sign": "another user's process"}] * 3,

@@ -81,7 +81,10 @@ WORKER = member(4250, role="loader_worker", parent_pid=4242, role_guessed=True)
         ({"ranks": RANKS, "world_size": 16}, "4 of 16 ranks here"),
         ({"cpu_throttled_percent": 34.0}, "CPU throttled 34%"),
         # What cannot be drawn is said in its place.
-        ({"ranks": (JobRank(pid=4242, loader_workers=0),), "members": ALONE}, "main thread loads"),
+        (
+            {"ranks": (JobRank(pid=4242, loader_workers=0),), "members": ALONE},
+            "any loading is the main thread's",
+        ),
         ({"gpu_uuids": ()}, "no process of this job uses a GPU"),
         ({"members": (*ALONE, WORKER)}, "loader worker?"),
         ({}, "python train.py"),
