@@ -80,8 +80,11 @@ def help_dialog(view: View) -> Dialog:
 def _add_charts(text: Text, glyphs: Glyphs) -> None:
     text.append("Reading the charts\n", "title")
     full, half, low = glyphs.solid[8], glyphs.solid[4], glyphs.solid[1]
-    swing = (glyphs.ranges[0][8] * 3, "fed", "from the lowest to the highest of one column")
-    if glyphs.tones:
+    if glyphs.pale:
+        swing = (glyphs.pale * 3, "fed", "above the mean of one column, up to its highest")
+    elif not glyphs.tones:
+        swing = (glyphs.ranges[0][8] * 3, "fed", "from the lowest to the highest of one column")
+    else:
         swing = (half * 3, "fed.4", "solid: the mean of one column; pale: up to its highest")
     for sample, style, meaning in (
         (f"{low}{half}{full}", "fed", "zero, half and all of a fixed scale: 100%, or the limit"),
