@@ -82,9 +82,17 @@ class Gain:
 
     @property
     def in_full(self) -> str:
-        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``."""
-        between = "" if self.factor is None else f" ({self.low:.1f} to {self.high:.1f})"
-        return f"{self.brief}{between}, limited by {self.limited_by}"
+        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``; the range alone where the
+        estimate is one of its ends: ``1.5 to 2.0 times faster``."""
+        if self.factor is None:
+            return self.says
+        estimate, low, high = [f"{times:.1f}" for times in (self.worth, self.low, self.high)]
+        if low == high:
+            return self.says
+        faster = f"{self.brief} ({low} to {high})"
+        if estimate in (low, high):
+            faster = f"{low} to {high} times faster"
+        return f"{faster}, limited by {self.limited_by}"
 
 
 _BETWEEN = "||"
@@ -105,6 +113,9 @@ class Advice:
     why: str = ""
     gain: Gain | None = None
     """Gain of this change alone, where it can be estimated."""
+    check_first: bool = False
+    """Whether the action begins with a check, and the change only helps if that confirms the
+    cause."""
     says: str = ""
     """The action, ``present`` and ``wanted``, with places for their numbers (``sentence.template``)
     and bars between, since a recording keeps no line ends; empty where they have no numbers."""
@@ -119,12 +130,15 @@ class Advice:
 
     @property
     def change(self) -> str:
-        """``num_workers 2 -> 8``, ``pin_memory=True``, ``batch size: 2 times``, or the action."""
+        """``num_workers 2 -> 8``, ``pin_memory=True``, ``batch size: 2 times``, or the action;
+        ``if so, num_workers 0 -> 3`` where the cause is to be checked first."""
         if self.setting is None or self.wanted is None:
             return self.action.rstrip(".")
+        if_so = "if so, " if self.check_first else ""
         if self.present is None:
-            return f"{self.setting}{'=' if self.setting.isidentifier() else ': '}{self.wanted}"
-        return f"{self.setting} {self.present} -> {self.wanted}"
+            between = "=" if self.setting.isidentifier() else ": "
+            return f"{if_so}{self.setting}{between}{self.wanted}"
+        return f"{if_so}{self.setting} {self.present} -> {self.wanted}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +206,11 @@ class Finding:
     @property
     def key(self) -> FindingKey:
         return FindingKey(self.rule, self.gpus, self.job)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether its sentence says what may be, and its advice begins with a check of that."""
+        return any(advice.check_first for advice in self.advice)
 
     @property
     def share_lost(self) -> float | None:

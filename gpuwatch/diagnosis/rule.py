@@ -112,6 +112,8 @@ class Rule:
 
     title: str
     """The cause in at most 22 characters."""
+    title_in_doubt: str = ""
+    """The cause where the sentence of a finding says only what may be (``Finding.in_doubt``)."""
     severity: str = "warning"
     cure: tuple[Advice, ...] = ()
     """Changes to make, where those do not depend on what was read; the documentation lists them, if

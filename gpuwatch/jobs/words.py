@@ -24,8 +24,8 @@ def rank_name(rank: JobRank) -> str:
 
 def job_loading_sentence(job: Job) -> str:
     """Return a clause for how it gets its data: ``4 loader workers each, pinned memory on``, ``no
-    workers: loading runs in the training process``, ``loading unknown: <why>``. Where ranks differ
-    it says which have what."""
+    workers: any loading runs in the training process``, ``loading unknown: <why>``. Where ranks
+    differ it says which have what."""
     ranks = job.ranks
     if not ranks:
         return "no training process seen"
@@ -49,14 +49,14 @@ _DOING = {"validation": "validating", "checkpoint": "saving a checkpoint", "idle
 
 def loop_facts(job: Job, now: float | None = None, said: Collection[str] = ()) -> list[str]:
     """Return facts that the job reports of its own loop, the most important first: ``waits for data
-    43%``, ``512 samples/s``, ``compute 51%`` ...; empty where nobody reports. ``now`` is unix time;
-    ``said``: readings whose numbers stand beside."""
+    43%``, ``512 samples/s``, ``in steps 51%`` ...; empty where nobody reports. ``now`` is unix
+    time; ``said``: readings whose numbers stand beside."""
     loops = job.loops
     if not loops:
         return []
     facts = _doing(loops) + _waits(job, told="data_wait_share" in said)
     facts += [] if "samples_per_second" in said else _speed(loops)
-    facts += _shares("compute", loops, "compute_share") + _progress(loops) + _memory(loops)
+    facts += _shares("in steps", loops, "compute_share") + _progress(loops) + _memory(loops)
     facts += _shares("copy", loops, "copy_share")
     if len(loops) < len(job.ranks):
         facts.append(f"{len(loops)} of {len(job.ranks)} ranks report")
@@ -91,7 +91,11 @@ def _doing(loops: Sequence[TrainingLoop]) -> list[str]:
 def _waits(job: Job, *, told: bool) -> list[str]:
     slow = waits_most(job)
     if told:
-        return [] if slow is None else [f"{rank_name(slow)} waits most"]
+        wait = None if slow is None else job.loop_of(slow)
+        if slow is None or wait is None:
+            return []
+        share = units.share(wait.data_wait_share)
+        return [f"{rank_name(slow)} waits most for data: {share}"]
     who = "" if slow is None else f", {rank_name(slow)} most"
     return _shares("waits for data", job.loops, "data_wait_share", who)
 
@@ -100,8 +104,6 @@ def _shares(label: str, loops: Sequence[TrainingLoop], name: str, who: str = "")
     known = [value for loop in loops if (value := getattr(loop, name)) is not None]
     if not known:
         return []
-    if name == "compute_share" and any(loop.compute_on_device is False for loop in loops):
-        label = "in steps"
     low, high = units.share(min(known)), units.share(max(known))
     if low == high:
         return [f"{label} {high}"]
@@ -168,7 +170,7 @@ def _workers(rank: JobRank, ranks: int) -> str:
     perhaps = "probably " if rank.loader_workers_guessed else ""
     if count == 0:
         process = "process" if ranks == 1 else "processes"
-        return f"{perhaps}no workers: loading runs in the training {process}"
+        return f"{perhaps}no workers: any loading runs in the training {process}"
     each = "" if ranks == 1 else " each"
     return f"{perhaps}{units.plural(count, 'loader worker')}{each}"
 

@@ -653,6 +653,11 @@ class RhythmSums(Sums):
         return None
 
 
+COUNTED_SHARE = 0.9
+"""Share of the time from which on the energy counter says the mean power of all of it; the first
+reading of a counter counts nothing yet."""
+
+
 class GpuSums(Sums):
     """Sums of one GPU while it was there (in a job's statistics: while the job was on it)."""
 
@@ -675,8 +680,12 @@ class GpuSums(Sums):
     """Why the busy share cannot be read, if a problem said so."""
     counter_joules: LatestNumber = None
     """The GPU's energy counter as it was read last."""
+    counter_at: LatestNumber = None
+    """Unix time of that."""
     counted_joules: Sum = None
     """Growth of that counter."""
+    counted_seconds: Seconds = 0.0
+    """Time in which it grew by that."""
     counted_throttling: Annotated[dict[Text, Seconds] | None, _by_key] = None
     """Seconds by reason, from the driver's counters."""
     throttling: Annotated[dict[Text, Seconds] | None, _by_key] = None
@@ -720,12 +729,16 @@ class GpuStatistics:
         """Begin to count: the GPU is there (or the job is on it) from now on, at first or again."""
         self.sums.busy_until = max(self.sums.busy_until, now)
         # What the counter grows by until it is read next is left out.
-        self.sums.counter_joules = None
+        self.sums.counter_joules = self.sums.counter_at = None
 
     def take_part(self) -> GpuPart:
         """Return what was counted, and count on from its end."""
         taken = self.sums
-        self.sums = GpuSums(busy_until=taken.busy_until, counter_joules=taken.counter_joules)
+        self.sums = GpuSums(
+            busy_until=taken.busy_until,
+            counter_joules=taken.counter_joules,
+            counter_at=taken.counter_at,
+        )
         return GpuPart(identity=self.identity, sums=taken, **self.readings.take())
 
     def merge(self, part: GpuPart) -> None:
@@ -752,8 +765,20 @@ class GpuStatistics:
         joules = self.readings.sums["power_watts"].integral
         return joules, None if joules is None else "power"
 
-    def add_reading(self, gpu: Gpu, step: Step, tenants: Tenants | None = None) -> None:
-        """Add the GPU as it was in the next snapshot. ``tenants``: ``None`` where nobody looked."""
+    @property
+    def power_mean_watts(self) -> float | None:
+        """Mean power: the counted energy over the time in which it was counted, since polls of a
+        power that swings see a part of it. Where that is only a part of the time it was there, the
+        mean of the polls."""
+        sums = self.sums
+        counted = sums.counted_seconds > 0.0
+        if counted and sums.counted_seconds >= COUNTED_SHARE * sums.seen_seconds:
+            return (sums.counted_joules or 0.0) / sums.counted_seconds
+        return self.readings.sums["power_watts"].mean
+
+    def add_reading(self, gpu: Gpu, step: Step, at: float, tenants: Tenants | None = None) -> None:
+        """Add the GPU as it was in the next snapshot, taken ``at`` a time that can be past the end
+        of the step, where a job has ended. ``tenants``: ``None`` where nobody looked."""
         sums = self.sums
         sums.seen_seconds += step.seconds
         if gpu.lost:
@@ -765,14 +790,14 @@ class GpuStatistics:
             # The driver's buffer remembers the last part of the time nobody looked.
             if reading.busy_samples is not None:
                 self.add_busy(reading, step)
-            self._add_energy(sane(reading.energy_joules))
+            self._add_energy(sane(reading.energy_joules), at)
             return
         sums.busy_readings += reading.busy_percent is not None or bool(reading.busy_samples)
         self.add_busy(reading, step)
         if reading.power_limit_watts is not None:
             sums.power_limit_watts = sane(reading.power_limit_watts)
         self.readings.add_readings(reading, step)
-        self._add_energy(sane(reading.energy_joules))
+        self._add_energy(sane(reading.energy_joules), at)
         self._add_throttling(reading, step.seconds)
         if tenants is not None:
             self._add_tenants(tenants, step.seconds)
@@ -783,13 +808,15 @@ class GpuStatistics:
         since = step.until if step.is_gap else step.since
         sums.lost = _adjoining(sums.lost, [Span(since, step.until)])
 
-    def _add_energy(self, joules: float | None) -> None:
+    def _add_energy(self, joules: float | None, at: float) -> None:
         sums = self.sums
         if joules is None:
             return
         before, sums.counter_joules = sums.counter_joules, joules
+        since, sums.counter_at = sums.counter_at, at
         if before is not None and joules >= before:
             sums.counted_joules = (sums.counted_joules or 0.0) + joules - before
+            sums.counted_seconds += 0.0 if since is None else max(0.0, at - since)
 
     def _add_throttling(self, reading: GpuReading, seconds: float) -> None:
         """Add time by reason: from the driver's counters, where it has any; else the reasons in
@@ -1812,7 +1839,8 @@ class Statistics:
                 span = step.end()
                 one.arrive(step.until)
             watched, busy = one.sums.watched_seconds, one.sums.busy_seconds
-            one.add_reading(gpu, span, None if tenants is None else tenants.get(uuid, (None, ())))
+            used_by = None if tenants is None else tenants.get(uuid, (None, ()))
+            one.add_reading(gpu, span, snapshot.taken_at_unix_seconds - step.offset, used_by)
             watched, busy = one.sums.watched_seconds - watched, one.sums.busy_seconds - busy
             self.given.add_time(uuid, 0.0 if span.is_gap else span.seconds, watched, busy)
         self.there = frozenset([gpu.uuid for gpu in gpus if gpu.uuid in self.gpus])

@@ -135,7 +135,7 @@ FINDINGS_KEYS: tuple[Key, ...] = (
         "u",
         "app.unknown",
         "u",
-        "in the list: undecided causes, and what they lack",
+        "in the list: causes that could not be checked, and why",
         "Diagnosis",
     ),
     *_quiet(*_DIAGNOSIS_KEYS[1:]),
@@ -283,7 +283,7 @@ FINDINGS_FOOTER = _footer(
         "enter|evidence:open",
         "up down|select:move(1)",
         "copy",
-        "undecided:unknown",
+        "not checked:unknown",
         "mark",
     ),
     "help",
@@ -291,7 +291,7 @@ FINDINGS_FOOTER = _footer(
 EVIDENCE_FOOTER = _footer(
     (*EVIDENCE_KEYS, *FINDINGS_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
     *("q|back", "up down|scroll:scroll_body(1)", "y|copy:copy_finding"),
-    *("left right|other finding:other(1)", "u|undecided:unknown", *_TIME_ITEMS, "help"),
+    *("left right|other finding:other(1)", "u|not checked:unknown", *_TIME_ITEMS, "help"),
 )
 REPORT_FOOTER = _footer(
     (*REPORT_KEYS, *APP_KEYS),

@@ -120,8 +120,9 @@ class TrainingLoop(Identified):
     """The loop asked for the next batch and had to wait."""
     copy_share: Amount | None = None
     """Host-to-device copies, by CUDA events; ``None`` without CUDA."""
-    compute_share: Amount | None = reading("compute")
-    """Between a step's first and last CUDA event; without CUDA, wall time inside the step."""
+    compute_share: Amount | None = reading("in steps", "step")
+    """Between a step's first and last CUDA event, waits in collectives among it; without CUDA, wall
+    time inside the step."""
     compute_on_device: bool | None = None
     """``compute_share`` was measured on the GPU; ``False``: on the CPU's clock."""
     phase: Text | None = None

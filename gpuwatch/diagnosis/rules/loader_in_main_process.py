@@ -69,6 +69,7 @@ _LARGER_SHM = Advice(
 )
 RULE = Rule(
     title="loads in main process",
+    title_in_doubt="may load in its main process",
     gives_back="some",
     uses_workers=True,
     cure=(_PERSISTENT,),
@@ -244,12 +245,13 @@ def _firing(window: Window, found: Underfed, main: float | None, loads: float | 
     may = "the main thread is busy meanwhile and, without loader workers, may be loading data"
     stacks = f"gpuwatch diagnose --stacks --pid {found.job.job.pid}"
     see = f"First check whether it loads data ({stacks}); if so, raise num_workers"
+    raised = loaders.set_workers("Raise num_workers" if sure else see, 0, better, why)
     firing = found.starves(
         by_itself,
         _evidence(found, main, loads),
         (1.0 if loads is not None else clear, 1.0 if sure or turns else 0.3),
         advice=(
-            loaders.set_workers("Raise num_workers" if sure else see, 0, better, why),
+            replace(raised, check_first=not sure),
             *(RULE.cure if sure else ()),
             *((_LARGER_SHM,) if small else ()),
         ),

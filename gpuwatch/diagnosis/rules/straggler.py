@@ -18,7 +18,8 @@ When it is wrong
 
 What to do
     A slower clock: check the card's cooling and power. The same clock: its share is more work
-    (longer sequences): bucket by length, balance the sampler, or move what only that rank does.
+    (longer sequences): bucket by length, balance the sampler, or move extra work (logging, metrics)
+    off the slow rank.
 
 Thresholds
     all GPUs busy 85% of the time: see busy_without_work. Others' SM activity 90% or less of the odd
@@ -74,7 +75,7 @@ DIFFERENT = 0.06
 
 _BALANCE = Advice(
     "Balance the work of the ranks: bucket samples by length, give each the same share, and move "
-    "what only that rank does elsewhere.",
+    "extra work, such as logging and metrics, off the slow rank.",
     why="each step lasts as long as its slowest rank takes",
 )
 _Read = Callable[[GpuFacts], float | None]

@@ -201,7 +201,6 @@ _GPU_IDENTITY = (
 _GPU_FIGURES = (
     ("memory_mean_bytes", "memory_used_bytes", "mean"),
     ("memory_peak_bytes", "memory_used_bytes", "whole_high"),
-    ("power_mean_watts", "power_watts", "mean"),
     ("power_peak_watts", "power_watts", "high"),
     ("temperature_peak_celsius", "temperature_celsius", "high"),
     ("sm_active_percent", "sm_active_percent", "mean"),
@@ -296,6 +295,7 @@ def gpu_usage(gpu: GpuStatistics, until: float) -> GpuUsage:
         busy_from_samples=sums.sampled,
         busy_missing=None if known else why_unknown,
         job_memory_peak_bytes=sums.job_bytes.whole_high,
+        power_mean_watts=gpu.power_mean_watts,
         power_limit_watts=sums.power_limit_watts,
         energy_joules=energy,
         energy_from=energy_from,

@@ -680,7 +680,7 @@ def _loop(job: JobUsage) -> Iterable[str]:
     if most := words.waited_most(job):
         yield most
     for name, value in (
-        ("in steps" if loop.compute_on_device is False else "computing", loop.compute_percent),
+        ("in steps", loop.compute_percent),
         ("copying to the GPU", loop.copy_percent),
         ("validating", loop.validation_percent),
         ("saving checkpoints", loop.checkpoint_percent),
@@ -799,11 +799,9 @@ GPU_COLUMNS: tuple[Column[GpuUsage], ...] = (
            total=lambda r: units.plural(len(r.cards), "GPU")),
     Column("BUSY", lambda g: percent(g.busy_shown_percent),
            total=lambda r: percent(r.total.busy_percent)),
-    Column("DUTY", lambda g: words.share(g.duty), rank=5,
-           total=lambda r: words.share(r.total.duty)),
     Column("IDLE", lambda g: words.lost(g.idle_seconds), rank=1,
            total=lambda r: words.lost(r.total.idle_gpu_seconds)),
-    Column("PERIOD", _period, rank=3),
+    Column("BURST EVERY", _period, rank=3, page="Burst every"),
     Column("JOB-MEM", lambda g: size(g.job_memory_peak_bytes), rank=1, page="Job memory"),
     Column("MEM-PEAK", lambda g: units.size_of(g.memory_peak_bytes, g.memory_total_bytes),
            rank=2, page="Memory peak"),
@@ -1041,7 +1039,7 @@ def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
         units.gpu_name(gpu.name),
         gpu.profiles.get("busy_percent"),
         percent,
-        f"Mean {percent}, duty {words.share(gpu.duty)}, {swings}.",
+        f"Mean {percent}, {swings}.",
         f"busy: {missing}" if gpu.busy_shown_percent is None else "one moment was read",
         marks=marks,
         lost=gpu.lost,

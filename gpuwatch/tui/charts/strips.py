@@ -54,6 +54,9 @@ class Glyphs:
     """``ranges[low][high]``: dots from level ``low`` to level ``high`` of one cell."""
     tones: bool
     """Ranges are solid glyphs in a paler tone, instead of ``ranges``."""
+    pale: str
+    """Cells of a range in which no part is solid, instead of ``ranges``; others show their solid
+    part alone."""
     separator: str
     dot: str
     ellipsis: str
@@ -77,15 +80,17 @@ class Glyphs:
     core: str
     """Per-core bars: nine characters, 0 to 8 eighths."""
 
+    @property
+    def solid_to(self) -> int:
+        """Place in a ``Column`` of what a bar is solid up to: the mean, where the range above it
+        looks different from a bar; else the minimum."""
+        return 1 if self.tones or self.pale else 0
+
 
 def _braille_range(low: int, high: int) -> str:
     first = low // 2
     last = max(first + 1, ceil(high / 2))
     return chr(0x2800 + sum(_BRAILLE_ROWS[first:last]))
-
-
-def _ascii_range(low: int, high: int) -> str:
-    return "|" if high - low >= 5 else ":" if low >= 4 else "!"
 
 
 def _table(draw: Callable[[int, int], str]) -> tuple[tuple[str, ...], ...]:
@@ -98,6 +103,7 @@ UNICODE = Glyphs(
     solid=" ▁▂▃▄▅▆▇█",
     ranges=_table(_braille_range),
     tones=True,
+    pale="",
     separator="│",
     dot="·",
     ellipsis="…",
@@ -123,9 +129,11 @@ DOTS = replace(UNICODE, name="dots", tones=False)
 
 ASCII = Glyphs(
     name="ascii",
-    solid=" _.-=+*##",
-    ranges=_table(_ascii_range),
+    # Few steps, each higher or fuller than the one before: more cannot be told apart.
+    solid=" _..--=##",
+    ranges=(),
     tones=False,
+    pale=":",
     separator="|",
     dot="-",
     ellipsis="~",
@@ -143,7 +151,7 @@ ASCII = Glyphs(
     grave="X",
     note="i",
     mark="*",
-    core="_.:-=+*##",
+    core="_..--==##",
 )
 
 
@@ -186,6 +194,8 @@ def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]
     if rows == 1:
         if low == high:
             return glyphs.solid[high], FULL
+        if glyphs.pale:
+            return glyphs.solid[low] if low > 1 else glyphs.pale, FULL
         if glyphs.tones and high >= LEVELS_PER_ROW - 1:
             return glyphs.solid[low], ON_PALE
         if glyphs.tones:
@@ -196,6 +206,9 @@ def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]
     for base in range((rows - 1) * LEVELS_PER_ROW, -1, -LEVELS_PER_ROW):
         filled = min(max(solid - base, 0), LEVELS_PER_ROW)
         reach = min(max(high - base, 0), LEVELS_PER_ROW)
+        if glyphs.pale and base and filled == 1:
+            # What is drawn for the first level is the base line of the chart, and no part of a bar.
+            filled = 2
         character, tone = _cell(glyphs, filled, reach)
         characters.append(character)
         tones.append(tone)
@@ -206,6 +219,8 @@ def _cell(glyphs: Glyphs, solid: int, reach: int) -> tuple[str, str]:
     """Return a cell of a taller chart: filled to ``solid`` of 8, pale up to ``reach``."""
     if solid == reach:
         return glyphs.solid[solid], FULL
+    if glyphs.pale:
+        return glyphs.solid[solid] if solid else glyphs.pale, FULL
     if not glyphs.tones:
         # The cell in which the solid part ends has no room for dots above it.
         return (glyphs.solid[solid] if solid > 1 else glyphs.ranges[0][reach]), FULL
@@ -466,7 +481,7 @@ def draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int) 
     if column is None:
         return " " * rows, FULL * rows
     high = level(column[2], limit, rows)
-    solid = column[1 if glyphs.tones else 0]
+    solid = column[glyphs.solid_to]
     low = high if solid == column[2] else level(solid, limit, rows)
     return cells(glyphs, low, high, rows)
 

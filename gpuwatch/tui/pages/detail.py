@@ -36,46 +36,89 @@ from gpuwatch.tui.view import View
 
 Fact = tuple[str, str, str]
 
-_FACTS = (
-    *("driver_version", "cuda_version", "compute_capability", "pci_bus_id", "numa_node"),
-    "mig_mode",
-)
-_ORDER = (
-    *("busy_percent", "busy_samples", "memory_controller_percent", "memory_used_bytes"),
-    *("power_watts", "power_limit_watts", "temperature_celsius"),
-    *("temperature_slowdown_celsius", "memory_temperature_celsius", "fan_percent"),
-    *("performance_state", "sm_clock_mhz", "memory_clock_mhz", "throttle_reasons"),
-    *("throttle_durations", "pcie_generation", "pcie_rx_bytes_per_second"),
-    *("pcie_tx_bytes_per_second", "nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"),
-    *("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent"),
-    *("dram_active_percent", "encoder_percent", "decoder_percent", "energy_joules"),
+_HEALTH = (
     *("ecc_corrected_count", "ecc_uncorrected_count", "remapped_rows_correctable"),
     *("remapped_rows_failed", "remapped_rows_pending"),
 )
-_SHOWN = (*_ORDER, *[name for name, one in GPU.items() if one.label and name not in _ORDER])
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "activity": (
+        *("busy_percent", "busy_samples", "sm_active_percent", "sm_occupancy_percent"),
+        *("tensor_active_percent", "memory_controller_percent", "dram_active_percent"),
+        *("encoder_percent", "decoder_percent"),
+    ),
+    "memory, power, clocks": (
+        *("memory_used_bytes", "power_watts", "power_limit_watts", "energy_joules"),
+        *("temperature_celsius", "temperature_slowdown_celsius", "memory_temperature_celsius"),
+        *("fan_percent", "performance_state", "sm_clock_mhz", "memory_clock_mhz"),
+        *("throttle_reasons", "throttle_durations"),
+    ),
+    "links": (
+        *("pcie_generation", "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"),
+        *("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"),
+    ),
+    "health": _HEALTH,
+    "identity": (
+        *("driver_version", "cuda_version", "compute_capability", "pci_bus_id", "numa_node"),
+        "mig_mode",
+    ),
+}
+_GROUPED = {name for names in _GROUPS.values() for name in names}
+_SHOWN: Mapping[str, tuple[str, ...]] = {
+    **_GROUPS,
+    "others": tuple([name for name, one in GPU.items() if one.label and name not in _GROUPED]),
+}
 _ALARMS = {"ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pending"}
 """Readings that are alarming where they are not zero."""
 
 
 def readings(gpu: Gpu, without: Collection[str] = ()) -> tuple[list[Fact], list[str]]:
-    """Return the known readings, in a fixed order, and the labels of what this GPU does not report;
-    ``without`` some."""
-    found: list[tuple[str, Run | None]] = []
+    """Return the known readings, in the order of their groups, and the labels of what this GPU does
+    not report; ``without`` some."""
+    groups, missing = grouped_readings(gpu, without)
+    return [fact for facts in groups.values() for fact in facts], missing
+
+
+def grouped_readings(
+    gpu: Gpu, without: Collection[str] = ()
+) -> tuple[Mapping[str, list[Fact]], list[str]]:
+    """Return the known readings by the groups that are drawn, and the labels of what this GPU does
+    not report; ``without`` some."""
+    ages, groups, missing = dict(gpu.reading.late_readings), dict[str, list[Fact]](), list[str]()
+    for group, names in _SHOWN.items():
+        facts = groups.setdefault(group, [])
+        found = {name: _written(gpu, name) for name in names if name not in without}
+        if group == "health":
+            facts += _errors(gpu)
+            if _is_sound(gpu):
+                facts.append(("ECC", "no errors, no remaps", "text"))
+                found = {name: run for name, run in found.items() if run is None}
+        for name, written in found.items():
+            if written is None:
+                missing.append(OF_GPU[name].label)
+                continue
+            age = f" ({units.age(ages[name])} old)" if name in ages else ""
+            facts.append((OF_GPU[name].label, written[0] + age, written[1]))
     if gpu.allocated_to is not None:
-        found.append(("allocated to", (_jobs(gpu.allocated_to), "text")))
+        groups["identity"].append(("allocated to", _jobs(gpu.allocated_to), "text"))
+    return groups, missing
+
+
+def _errors(gpu: Gpu) -> list[Fact]:
+    """Return what went wrong with its driver and links, of which most cards have nothing."""
+    facts: list[Fact] = []
     if gpu.xid_errors:
-        found.insert(0, ("Xid errors", _xids(gpu.xid_errors)))
+        facts.append(("Xid errors", *_xids(gpu.xid_errors)))
     if errors := _link_errors(gpu):
-        found.insert(0, ("link errors", (errors, "warn")))
+        facts.append(("link errors", errors, "warn"))
+    return facts
+
+
+def _is_sound(gpu: Gpu) -> bool:
+    """Check whether its memory was read to have had no error; what was read late is said."""
     ages = dict(gpu.reading.late_readings)
-    for name in (one for one in _SHOWN if one not in without):
-        written = _written(gpu, name)
-        if written is not None and name in ages:
-            written = f"{written[0]} ({units.age(ages[name])} old)", written[1]
-        found.append((OF_GPU[name].label, written))
-    found += [(OF_GPU[name].label, _written(gpu, name)) for name in _FACTS]
-    known = [(label, *written) for label, written in found if written is not None]
-    return known, [label for label, written in found if written is None]
+    names = [*_HEALTH, "remapped_rows_uncorrectable"]
+    read = [_value(gpu, name) for name in names]
+    return None not in read and not any(read) and ages.keys().isdisjoint(names)
 
 
 def _xids(errors: Sequence[XidError]) -> Run:
@@ -119,7 +162,7 @@ def _written(gpu: Gpu, name: str) -> Run | None:
     if isinstance(value, str):
         return value, style
     # A limit that has a line of its own is not said twice.
-    has_limit = field.limit and field.limit not in _SHOWN
+    has_limit = field.limit and field.limit not in _GROUPED
     return field.text(value, _value(gpu, field.limit) if has_limit else None), style
 
 
@@ -142,6 +185,11 @@ def _power(gpu: Gpu) -> Run | None:
     average = " (average)" if reading.power_is_average else ""
     text = GPU["power_watts"].text(reading.power_watts)
     return None if reading.power_watts is None else (text + average, "value")
+
+
+def _energy(gpu: Gpu) -> Run | None:
+    joules = gpu.reading.energy_joules
+    return None if joules is None else (f"{units.energy(joules)} since driver load", "text")
 
 
 def _throttle(gpu: Gpu) -> Run | None:
@@ -188,6 +236,7 @@ _IN_OTHER_WORDS: Mapping[str, Callable[[Gpu], Run | None]] = {
     "busy_samples": _samples,
     "memory_used_bytes": _memory,
     "power_watts": _power,
+    "energy_joules": _energy,
     "throttle_reasons": _throttle,
     "throttle_durations": _durations,
     "pcie_generation": _link,
@@ -200,7 +249,7 @@ _IN_OTHER_WORDS: Mapping[str, Callable[[Gpu], Run | None]] = {
 
 
 _GIB = 1024.0**3
-_SIDE_WIDTH, _NARROW_SIDE_WIDTH = 46, 41
+_SIDE_WIDTH, _NARROW_SIDE_WIDTH = 47, 41
 _BUSY_LEAST, _CHART_LEAST = 5, 3
 _WIDE, _HALVED = 110, 72
 """Widths from which on the readings have so much room beside the charts."""
@@ -359,13 +408,15 @@ def _uuid(gpu: Gpu, width: int) -> Line:
 
 def _facts(gpu: Gpu, width: int, view: View, said: Collection[str]) -> list[Line]:
     """Draw the readings but those that are ``said`` beside a chart."""
-    known, missing = readings(shown_gpu(view, gpu, facts=True), said)
+    groups, missing = grouped_readings(shown_gpu(view, gpu, facts=True), said)
     lines = []
-    for label, text, style in known:
-        row = Row(width).add(left(" " + label, 19, view.glyphs.ellipsis) + " ", "label")
-        first, *rest = wrapped(text, row.room) or [""]
-        lines.append(row.add(first, style).line())
-        lines += [Row(width).add(" " * 20).add(one, style).line() for one in rest]
+    for group, facts in groups.items():
+        lines += [Row(width).add(group, "title").line()] if facts else []
+        for label, text, style in facts:
+            row = Row(width).add(left(" " + label, 19, view.glyphs.ellipsis) + " ", "label")
+            first, *rest = wrapped(text, row.room) or [""]
+            lines.append(row.add(first, style).line())
+            lines += [Row(width).add(" " * 20).add(one, style).line() for one in rest]
     if missing and not gpu.lost:
         line = " not reported:"
         for label in missing:

@@ -82,6 +82,8 @@ def help_dialog(view: View) -> Dialog:
 
 
 def _swing(glyphs: Glyphs) -> tuple[str, str, str]:
+    if glyphs.pale:
+        return glyphs.pale * 3, "fed", "above the mean of one column, up to its highest"
     if glyphs.tones:
         half = glyphs.solid[4] * 3
         return half, "fed.4", "solid: the mean of one column; pale: up to its highest"
@@ -133,7 +135,7 @@ def unknown_dialog(view: View, unknown: Sequence[Unchecked]) -> Dialog:
     GPUs or jobs it is about where not all are."""
     text, gpus = Text(), view.gpus
     if not unknown:
-        text.append("Every cause is decided." if gpus else "There is no GPU to check.")
+        text.append("Every cause was checked." if gpus else "There is no GPU to check.")
     for missing, causes in undecided(unknown).items():
         here = [one for one in unknown if clean(", ".join(one.missing)) == missing]
         text.append(missing, "title")
@@ -143,7 +145,7 @@ def unknown_dialog(view: View, unknown: Sequence[Unchecked]) -> Dialog:
         hint = " (S on the job's page samples them)" if missing.startswith("stacks") else ""
         text.append(f"{hint}\n  needed for: {', '.join(causes)}\n")
     text.rstrip()
-    return Dialog(view, "undecided, for lack of data", text)
+    return Dialog(view, "not checked, for lack of data", text)
 
 
 def _where(one: Unchecked, gpus: Sequence[Gpu]) -> list[str]:

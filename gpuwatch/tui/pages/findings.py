@@ -39,6 +39,7 @@ from gpuwatch.tui.panels import job_charts, time_axis
 from gpuwatch.tui.panels.findings import (
     at_length,
     cause,
+    cause_of,
     chosen_finding,
     finding_holds,
     findings_of_ended_job,
@@ -274,7 +275,7 @@ def plain_text(view: View, finding: Finding) -> str:
     """Return the finding as text to paste somewhere; charts are left out."""
     host = "" if view.snapshot is None else f"{clean(view.snapshot.host.name)}, "
     where = place(finding, view.gpus)
-    head = [f"gpuwatch: {host}{where}: {cause(finding.rule)}"]
+    head = [f"gpuwatch: {host}{where}: {cause_of(finding)}"]
     width = _COPY_WIDTH
     top = _evidence_title(view, finding, width)
     rest, _ = evidence_body(view, finding, width)
@@ -433,7 +434,7 @@ def selected_finding(view: View) -> Finding | None:
 def draw_findings(view: View, width: int, height: int) -> Frame:
     """Draw the list: exactly ``height`` lines of exactly ``width`` cells; the selection stays in
     sight."""
-    title = Title("findings", (("u", "undecided", "unknown"),))
+    title = Title("findings", (("u", "not checked", "unknown"),))
 
     def body(width: int, room: int) -> SheetBody:
         lines = _above(view, width)
@@ -494,7 +495,8 @@ def _watched(view: View, width: int) -> list[Line]:
     rules = len({one.rule for one in diagnosis.unknown})
     text = f"watched for {diagnosis.watched_seconds:.0f} s"
     if rules:
-        text += f"; {units.plural(rules, 'cause')} undecided (u)"
+        unchecked = f"{units.plural(rules, 'cause')} could not be checked (u)"
+        text = f"{text}; {unchecked}" if width >= _LIMITED else unchecked
     return [Row(width).add(fit(f" {text}", width - 1, view.glyphs.ellipsis), "label").line()]
 
 
@@ -538,7 +540,7 @@ def draw_evidence(
         bottom = time_axis.values(view, _first_gpu(view, finding), width)
         return [top] if note and not boxes else [], [*above, *below], zones, bottom
 
-    title = Title(cause(finding.rule), (), note, "key")
+    title = Title(cause_of(finding), (), note, "key")
     return draw_sheet(view, width, height, title, body, EVIDENCE_FOOTER, offset)
 
 

@@ -265,7 +265,7 @@ def _summary(fleet: Fleet, width: int) -> Line:
         (units.plural(gpus, "GPU"), "text"),
         ("" if busy is None else f"{busy:.0f}% busy", "text"),
         (
-            f"{sum(w for w, _ in known):.1f} of {sum(n for _, n in known)} lost" * bool(known),
+            f"{sum(w for w, _ in known):.1f} of {sum(n for _, n in known)} GPUs lost" * bool(known),
             "text",
         ),
     ):

@@ -360,7 +360,7 @@ def _style(_row: TreeRow, text: str) -> str:
 
 
 _GPU_BUSY, _GPU_MEMORY = PROCESS["gpu_busy_percent"], PROCESS["gpu_memory_bytes"]
-_DATA_WAIT, _COMPUTE = LOOP["data_wait_share"], LOOP["compute_share"]
+_DATA_WAIT, _IN_STEPS = LOOP["data_wait_share"], LOOP["compute_share"]
 
 
 def _column(
@@ -407,7 +407,7 @@ COLUMNS: tuple[Column[TreeRow], ...] = (
     _column(6, 13, MEMBER["memory_resident_bytes"]),
     _column(6, 9, MEMBER["memory_proportional_bytes"]),
     _column(5, 1, _DATA_WAIT, waits_from=_WAITS_PERCENT / 100.0),
-    _column(7, 10, _COMPUTE),
+    _column(5, 10, _IN_STEPS),
     Column(_GPU_BUSY.short_heading, _gpu_busy, rank=3, width=4, style=_style),
     Column(_GPU_MEMORY.short_heading, _gpu_memory, rank=7, width=7, style=_style),
 )
@@ -426,7 +426,7 @@ def _columns(
     role_width = min(max([4, *roles]), max(8, width * 3 // 10, min(16, width * 2 // 5)))
     on_gpu = bool(job.gpu_uuids) or any(row.on_gpus for row in table)
     without = set() if on_gpu else {_GPU_BUSY.short_heading, _GPU_MEMORY.short_heading}
-    without |= set() if job.loops else {_DATA_WAIT.short_heading, _COMPUTE.short_heading}
+    without |= set() if job.loops else {_DATA_WAIT.short_heading, _IN_STEPS.short_heading}
     role = Column[TreeRow](
         "ROLE", kind="text", width=role_width, runs=lambda row: _role(view, row, role_width, width)
     )
@@ -567,7 +567,7 @@ def _as_one(family: Sequence[JobMember]) -> JobMember:
     )
 
 
-_SHORT_ROLES = (("training process", "trains"), ("loader worker", "worker"), ("orphaned", "orphan"))
+_SHORT_ROLES = (("training process", "train"), ("loader worker", "worker"), ("orphaned", "orphan"))
 
 
 def _role_text(row: TreeRow, width: int) -> str:
@@ -729,7 +729,7 @@ def _keys(view: View) -> Footer:
 
 
 def _of_processes(page: Page) -> Title:
-    text = "processes" if page.view.timeline.moment is None else "processes of now"
+    text = "processes" if page.view.timeline.moment is None else "processes now"
     return Title(text, (("t", "fold", "fold"), ("S", "stacks", "stacks")))
 
 

@@ -94,7 +94,7 @@ def _header_left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
-    """Return ``7 of 8 answer``, ``41% busy``, ``4.6 of 8 lost``, ``2 idle``, ``1.9kW``: what
+    """Return ``7 of 8 answer``, ``41% busy``, ``4.6 of 8 GPUs lost``, ``2 idle``, ``1.9kW``: what
     several GPUs are used for, and first of how many that is said, if not of all."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
@@ -107,7 +107,7 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     parts += [] if average is None else [f"{average:3.0f}% busy"]
     found = view.diagnosis
     if found is not None and found.watched_seconds >= LOST_AFTER_SECONDS:
-        parts.append(f"{lost_gpus(found, snapshot):.1f} of {len(snapshot.gpus)} lost")
+        parts.append(f"{lost_gpus(found, snapshot):.1f} of {len(snapshot.gpus)} GPUs lost")
     idle = sum([one is not None and one < _IDLE_PERCENT for one in means])
     parts += [f"{idle} idle"] if idle else []
     watts = [one.power_watts for one in shown]

@@ -83,6 +83,12 @@ def cause(rule: str) -> str:
     return clean(rule_of(rule).title, 22)
 
 
+def cause_of(finding: Finding) -> str:
+    """Return the cause of a finding, in as much doubt as its sentence."""
+    in_doubt = rule_of(finding.rule).title_in_doubt if finding.in_doubt else ""
+    return in_doubt or cause(finding.rule)
+
+
 def style_of(finding: Finding) -> str:
     return SEVERITY_STYLES.get(finding.severity, "warn")
 
@@ -375,7 +381,15 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
     if not most:
         return []
     if findings:
-        return _findings(view, findings, width, most, "" if page.boxed else "[d] why")
+        key, named = "" if page.boxed else "[d] why", page.job is None
+        if len(findings) == 1 and most > 1:
+            beside = width - len(key) - _BESIDE
+            if most < _ROWS_TO_WRAP and width_of(changes(findings[0], 0)) > beside:
+                # The key is in the footer as well; what to do is nowhere else on the screen.
+                key = ""
+            # A job's page says above whose it is.
+            return at_length(view, findings[0], width, key, most=most, named=named)
+        return _findings(view, findings, width, most)
     if _has_ended(page):
         what = "nothing was found in" if view.job.decided else "not enough data on"
         text = f"{what} this job before it ended"
@@ -411,14 +425,7 @@ def _dated(view: View) -> str:
     return "" if view.timeline.moment is None else "now: "
 
 
-def _findings(
-    view: View, findings: Sequence[Finding], width: int, most: int, key: str
-) -> list[Line]:
-    if len(findings) == 1 and most > 1:
-        if most < _ROWS_TO_WRAP and width_of(changes(findings[0], 0)) > width - len(key) - _BESIDE:
-            # The key is in the footer as well; what to do is nowhere else on the screen.
-            key = ""
-        return at_length(view, findings[0], width, key, most=most)
+def _findings(view: View, findings: Sequence[Finding], width: int, most: int) -> list[Line]:
     shown = findings[:most]
     more = len(findings) - len(shown)
     note = f"+{more} more (d)" if width >= 60 else f"+{more}"
@@ -440,7 +447,7 @@ def _begin(
     row.add(view.glyphs.marker if here else " ", "marker")
     row.add(f"{severity_sign(finding.severity, view.glyphs)} ", style_of(finding))
     if row.used + width_of(text) >= room:
-        text = f"{_dated(view)}{place(finding, view.gpus)}: {cause(finding.rule)}"
+        text = f"{_dated(view)}{place(finding, view.gpus)}: {cause_of(finding)}"
     # One sentence is an alarm; the others have a sign.
     style = style_of(finding) if leads or finding.severity != "warning" else "value"
     return row.add(fit(text, room - row.used - 1, view.glyphs.ellipsis), style)
@@ -455,9 +462,11 @@ def at_length(
     *,
     most: int = 2,
     leads: bool = True,
+    named: bool = True,
 ) -> list[Line]:
-    """Return its sentence, and below it what is lost, what to do, whose job it is, and ``tail``:
-    two lines, and where ``most`` allows a third for advice that is too long for one."""
+    """Return its sentence, and below it what is lost, what to do, whose job it is (where that is to
+    be ``named``), and ``tail``: two lines, and where ``most`` allows a third for advice that is too
+    long for one."""
     first = _begin(view, finding, width, width, prefix, leads=leads)
     second, loss = Row(width, prefix=prefix).add("   "), lost(finding).strip()
     if loss:
@@ -474,7 +483,7 @@ def at_length(
     if gain:
         second.add(_GAP).add(gain, "label")
     free = second.room - len(tail) - len(_GAP) - 2
-    if free >= _LEAST_NAME:
+    if named and free >= _LEAST_NAME:
         jobs = () if view.snapshot is None else view.snapshot.jobs
         who = whose(finding, jobs, free, view.glyphs.ellipsis)
         second.add(_GAP).add(who, "label")

@@ -500,8 +500,9 @@ class GpuPainter:
         if series is not None and width > 0 and rows >= _TICK_ROWS:
             known = [c for c in self._window.grid(width).columns_of(series) if c is not None]
         if known:
-            lows, _, highs = zip(*known, strict=True)
-            low, high = min(lows), max(highs)
+            # Of what is drawn: a dip within a column is not to be seen in the chart.
+            low = min(column[self._view.glyphs.solid_to] for column in known)
+            high = max(column[2] for column in known)
             if self._view.timeline.moment is None:
                 words.append(("now", units.percent(self._now), "dim"))
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"

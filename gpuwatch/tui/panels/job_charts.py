@@ -219,16 +219,15 @@ def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
 def host_traces(view: View, job: Job) -> list[Trace]:
     """Feeders of the GPUs: main threads and loader workers."""
     count = len(job.having("loader_worker")) if job.members else job.loader_workers or 0
-    nobody = "the main thread loads" if job.loader_workers == 0 else "none seen"
+    nobody = "any loading is the main thread's" if job.loader_workers == 0 else "none seen"
     main = "main threads" if len(job.ranks) > 1 else "main thread"
     missing = None if job.having("rank") else "no training process seen"
     workers = units.plural(count, "worker") if count else "workers"
-    load = f"{count} load" if count else "load"
     field, write = "{}_cpu_percent".format, units.percent
     return [
         _trace(view, job, field("main_thread"), write, "main", main, note=missing),
         _trace(
-            view, job, field("loader_worker"), write, "worker", workers, load,
+            view, job, field("loader_worker"), write, "worker", workers, "workers",
             note=None if count else nobody,
         ),
     ]  # fmt: skip

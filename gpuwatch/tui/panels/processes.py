@@ -428,7 +428,7 @@ def _notes(view: View, total: int) -> list[str]:
 def count_of(view: View, total: int) -> str:
     """Return ``38 processes``; beside charts of the past with a word on which those are."""
     count = units.plural(total, "process")
-    return count if view.timeline.moment is None else f"{count} of now"
+    return count if view.timeline.moment is None else f"{count} now"
 
 
 def _nothing_text(view: View) -> str:

@@ -358,7 +358,7 @@ def test_a_rank_says_how_it_loads(scene: Scene) -> None:
         assert (rank.loader_workers, rank.loader_workers_guessed) == (0, False)
         assert rank.pinned_memory is True
         assert rank.loader_workers_sign == "it reports that its loader has num_workers=0"
-        assert job_loading_sentence(job).startswith("no workers: loading runs in the training")
+        assert job_loading_sentence(job).startswith("no workers: any loading runs in the training")
 
 
 @pytest.mark.parametrize("rank", [step_file.NONE, 10**9, 2**61])

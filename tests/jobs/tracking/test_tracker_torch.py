@@ -74,7 +74,9 @@ def test_no_workers_means_that_the_training_process_loads(job: TrainingJob, watc
     rank = rank_of(watch, after=WATCHED_SECONDS)
     assert (rank.loader_workers, rank.loader_workers_guessed) == (0, False)
     assert rank.pinned_memory is None
-    assert job_loading_sentence(watch.job()) == "no workers: loading runs in the training process"
+    assert (
+        job_loading_sentence(watch.job()) == "no workers: any loading runs in the training process"
+    )
 
 
 def test_the_thread_that_pins_shows_pinned_memory(job: TrainingJob, watch: Watch) -> None:

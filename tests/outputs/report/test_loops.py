@@ -60,7 +60,7 @@ def test_one_rank() -> None:
     assert (loop.data_wait_percent, loop.compute_percent) == pytest.approx((20.0, 70.0))
     assert (loop.steps, loop.ranks, loop.data_wait_most_percent) == (600, 1, None)
     words = training_line(report)
-    for part in ("80.0 samples/s", "waited for data 20% of the time", "computing 70%", "600 steps"):
+    for part in ("80.0 samples/s", "waited for data 20% of the time", "in steps 70%", "600 steps"):
         assert part.replace("80.0", "80") in words.replace("80.0", "80")
     assert "saving" not in words
     assert "validating" not in words

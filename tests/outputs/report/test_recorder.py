@@ -232,6 +232,24 @@ def test_energy_is_what_the_counter_grew_by_or_power_times_time(
     assert (report.energy_joules, report.energy_from) == (pytest.approx(joules), source)
 
 
+@pytest.mark.parametrize(
+    ("looks", "watts"),
+    [
+        # Polls that miss the peaks of a power that swings.
+        ([(at, 1000.0 + 280.0 * at, 300.0) for at in range(5)], 280.0),
+        # A counter that was read for half of the time says nothing of the other half.
+        ([(0, None, 300), (1, None, 300), (2, 1000, 300), (3, 1280, 300), (4, 1560, 300)], 300.0),
+        ([(0, None, 300), (1, None, 300), (2, None, 200)], 250.0),
+    ],
+)
+def test_mean_power_and_energy_are_from_one_source(
+    looks: list[tuple[int, float | None, float]], watts: float
+) -> None:
+    """The mean power times the time is the energy, where the counter was read all the time."""
+    readings = [(at, {"energy_joules": count, "power_watts": power}) for at, count, power in looks]
+    assert of_gpu(*readings).power_mean_watts == pytest.approx(watts)
+
+
 COUNTED = (ReasonSeconds("sw_power_cap", 0.4), ReasonSeconds("gpu_idle", 0.6))
 
 
@@ -423,9 +441,9 @@ UNPINNED = {"loader_workers": 2, "pinned_memory": False}
          "2 loader workers, pinned memory off"),
         # What was probable and then certain is certain, however short the rest of the time.
         ([{"loader_workers_guessed": True}] * 8,
-         "probably no workers: loading runs in the training process"),
+         "probably no workers: any loading runs in the training process"),
         ([*[{"loader_workers_guessed": True}] * 8, {}],
-         "no workers: loading runs in the training process"),
+         "no workers: any loading runs in the training process"),
         ([*[{"loader_workers_guessed": True} | UNPINNED] * 8, {}],
          "probably 2 loader workers, pinned memory off"),
         ([{"loader_workers": None, "loader_workers_sign": "another user's process"}] * 3,

@@ -80,6 +80,17 @@ def test_the_job_screen_is_about_its_job() -> None:
     assert "nothing found in this job (1 elsewhere" in job_drawn(view, 80, 24)[2]
 
 
+def test_a_job_is_named_beside_its_finding_but_not_on_its_own_page() -> None:
+    """There the first line says whose the page is."""
+    what = scene("starved", 1, attached=True)
+    found = diagnosis(what.now, starved(what.now))
+    below = job_drawn(job_view_of(what, diagnosis=found), 200, 50)[3]
+    assert "num_workers 2 -> 8" in below
+    assert "PID" not in below
+    on_overview = drawn(view_of(what, diagnosis=found), 200, 50)
+    assert any("num_workers 2 -> 8" in line and "PID 4242" in line for line in on_overview)
+
+
 async def test_the_list_begins_with_the_findings_of_the_job_asked_for() -> None:
     """Those of other GPUs come after them, whatever they cost."""
     what = scene("starved", 8, attached=True)
@@ -313,6 +324,24 @@ def test_a_mark_shows_before_and_after() -> None:
     assert "2.3x as fast (2.4x predicted)" in line
     assert "gone: loader is CPU-bound" in line
     assert "new: PCIe link degraded" in line
+
+
+def test_a_finding_in_doubt_is_as_much_in_doubt_where_it_is_short() -> None:
+    """Where its sentence has no room, and in what to change; one that is sure is plain."""
+    what = scene("starved", 1).now
+    raised = Advice(
+        "Raise num_workers.", setting="num_workers", present="0", wanted="3", check_first=True
+    )
+    one = starved(
+        what, rule="loader_in_main_process", summary="GPU 0 " + 20 * "waits ", advice=(raised,)
+    )
+    text = "\n".join(drawn(view_of(what, diagnosis=diagnosis(what, one)), 80, 24))
+    assert "GPU 0: may load in its main process" in text
+    assert "if so, num_workers 0 -> 3" in text
+    sure = dataclasses.replace(one, advice=(dataclasses.replace(raised, check_first=False),))
+    text = "\n".join(drawn(view_of(what, diagnosis=diagnosis(what, sure)), 80, 24))
+    assert "GPU 0: loads in main process" in text
+    assert "if so" not in text
 
 
 # -- the cursor in the panel ------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gpuwatch.core.model import Process, XidError
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import detail, overview
-from gpuwatch.tui.pages.detail import readings
+from gpuwatch.tui.pages.detail import grouped_readings, readings
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
@@ -64,6 +65,35 @@ def test_errors_of_links_are_shown_where_there_are_any() -> None:
     assert rows["link errors"] == ("2 NVLink restarts, 1 PCIe replay", "warn")
     sound = readings(gpu(pcie_replay_count=0, nvlink_recovery_count=None))[0]
     assert "link errors" not in [row[0] for row in sound]
+
+
+def test_memory_without_errors_is_one_line() -> None:
+    """One that had some, or of which a counter was not read, has a line for each that was."""
+    counts: dict[str, Any] = {
+        "ecc_corrected_count": 0, "ecc_uncorrected_count": 0, "remapped_rows_correctable": 0,
+        "remapped_rows_uncorrectable": 0, "remapped_rows_failed": False,
+        "remapped_rows_pending": False,
+    }  # fmt: skip
+
+    def health(**fields: Any) -> list[tuple[str, str]]:
+        groups, _ = grouped_readings(gpu(**(counts | fields)))
+        return [(label, text) for label, text, _ in groups["health"]]
+
+    assert health() == [("ECC", "no errors, no remaps")]
+    assert ("ECC corrected", "2") in health(ecc_corrected_count=2)
+    assert ("remap pending", "yes") in health(remapped_rows_pending=True)
+    unread = health(remapped_rows_failed=None)
+    assert ("ECC uncorrected", "0") in unread
+    assert "remap failed" not in dict(unread)
+
+
+def test_readings_stand_in_groups_with_a_heading_each() -> None:
+    """A group of which nothing was read has none."""
+    text = whole(view_of(scene("healthy", 1)), 80)
+    for heading in ("activity", "memory, power, clocks", "links", "health", "identity"):
+        assert re.search(rf" {heading}( |$)", text, re.MULTILINE), heading
+    bare = snapshot(gpus=(gpu(busy_percent=0.0),))
+    assert " links" not in whole(view_of(bare), 80)
 
 
 @pytest.mark.parametrize("width", [40, 200])
@@ -140,7 +170,7 @@ def test_readings_stand_beside_charts_that_share_one_time_axis(size: tuple[int, 
     lines = texts(detail.draw(view, *size, 0)[0].lines)
     first = next(at for at, line in enumerate(lines) if " busy " in line)
     below = "\n".join(line[size[0] // 2 :] for line in lines[first : first + 5])
-    assert "memory controller" in below
+    assert "SM occupancy" in below
     clocks = [line for line in lines if "\u2575" in line]
     assert len(clocks) == 1
     assert what.now.gpus[0].uuid in whole(view, size[0])

@@ -81,7 +81,10 @@ WORKER = member(4250, role="loader_worker", parent_pid=4242, role_guessed=True)
         ({"ranks": RANKS, "world_size": 16}, "4 of 16 ranks here"),
         ({"cpu_throttled_percent": 34.0}, "CPU throttled 34%"),
         # What cannot be drawn is said in its place.
-        ({"ranks": (JobRank(pid=4242, loader_workers=0),), "members": ALONE}, "main thread loads"),
+        (
+            {"ranks": (JobRank(pid=4242, loader_workers=0),), "members": ALONE},
+            "any loading is the main thread's",
+        ),
         ({"gpu_uuids": ()}, "no process of this job uses a GPU"),
         ({"members": (*ALONE, WORKER)}, "loader worker?"),
         ({}, "python train.py"),
@@ -411,7 +414,8 @@ def test_what_a_job_reports_is_said_once() -> None:
     what = scene("reported", 2, seconds=60, attached=True)
     text = "\n".join(job_drawn(job_view_of(what), 120, 40))
     assert text.count("samples/s") == text.count("waits for data") == 1
-    assert "rank 1 waits most" in text
+    assert re.search(r"rank 1 waits most for data: \d+%   in steps \d+-\d+%", text)
+    assert re.search(r"DATA +STEP +SM", text)
     small = "\n".join(job_drawn(job_view_of(what), 80, 17))
     assert "samples/s" in small
 
@@ -434,7 +438,7 @@ def test_beside_charts_of_the_past_processes_have_what_is_known_of_then(page: st
     then = series.columns(view.window.end, view.column_seconds, 1)[0]
     assert f"{then[1]:.0f}%" in line()
     assert "31.2G" not in line()
-    assert "of now" in "\n".join(draw(view, 120, 40))
+    assert "processes now" in "\n".join(draw(view, 120, 40))
     # It had not begun.
     view.timeline = Timeline(30.0, view.window.now - 40.0)
     assert not re.search(r"[0-9](%|m|s) ", line().partition(row)[2])

@@ -431,7 +431,7 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
         alone(),
         {"settings": ["num_workers"], "advice.0.wanted": "2",
          "advice.0.action": "check whether it loads data (gpuwatch diagnose --stacks --pid 4242)",
-         "summary": "may be loading data",
+         "summary": "may be loading data", "advice.0.check_first": True,
          "explains": {"oscillation", "python_bound"}, "missing": ("stacks of the main thread",)},
     ),
     "on two cores": (

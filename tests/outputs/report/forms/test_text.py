@@ -95,8 +95,8 @@ PID 4242 · ada · on box3 · torch · venv ml
 Compared with the last run (2023-11-14 22:13) at the end.
 13 GPU-seconds idle, 11% of the time watched.
 
-GPU  BUSY  DUTY  IDLE  PERIOD  JOB-MEM     MEM-PEAK     POWER  ENERGY  THROTTLED
-  0   89%   90%   13s    2.0s    31.0G  33.0/140.4G  361/700W  12.1Wh        21s
+GPU  BUSY  IDLE  BURST EVERY  JOB-MEM     MEM-PEAK     POWER  ENERGY  THROTTLED
+  0   89%   13s         2.0s    31.0G  33.0/140.4G  362/700W  12.1Wh        21s
   GPU 0: slowed down by its power limit for 21s (18%)
 
 Loading   4 loader workers, pinned memory on
