@@ -107,9 +107,11 @@ def _members(view: View) -> dict[ProcessKey, JobMember]:
 def _command(process: Process, member: JobMember | None) -> tuple[str, str]:
     """Return the command and what stands before it, see ``TableRow``."""
     command = process.command or process.name or "(unseen)"
-    if member is not None and member.role == "loader_worker":
+    if member is None:
+        return command, ""
+    if member.role == "loader_worker":
         return role_name(member), ""
-    is_ranked = member is not None and member.role == "rank" and member.rank is not None
+    is_ranked = member.role == "rank" and member.rank is not None
     return command, f"{role_name(member)}: " if is_ranked else ""
 
 
