@@ -36,18 +36,24 @@ def size(value: float | None, digits: int = 1) -> str:
     with so many ``digits``."""
     if value is None:
         return UNKNOWN
+    amount, prefix = _with_prefix(value)
+    if prefix == "B" or abs(amount) >= 999.5:
+        # A slope of nothing is not written -0.
+        return f"{round(amount)}{prefix}"
+    return f"{amount:.{digits if abs(amount) < 99.995 else 1}f}{prefix}"
+
+
+def _with_prefix(value: float) -> tuple[float, str]:
     amount, place = float(value), 0
     # 999.95 would round to "1000.0": the next prefix reads better and keeps the width.
     while abs(amount) >= 999.5 and place < len(_PREFIXES) - 1:
         amount, place = amount / 1024, place + 1
-    if not place or abs(amount) >= 999.5:
-        # A slope of nothing is not written -0.
-        return f"{round(amount)}{_PREFIXES[place]}"
-    return f"{amount:.{digits if abs(amount) < 99.995 else 1}f}{_PREFIXES[place]}"
+    return amount, _PREFIXES[place]
 
 
 def size_of(used: float | None, total: float | None) -> str:
-    """Return ``31.2/139.8G``: both in the unit of the total, to be compared at a glance."""
+    """Return ``31.2/139.8G``: both in the unit of the total, to be compared at a glance; but
+    ``41G/2.0T`` rather than hundredths of a terabyte."""
     if total is None:
         return size(used)
     text = size(total)
@@ -55,9 +61,10 @@ def size_of(used: float | None, total: float | None) -> str:
     scale = 1024 ** _PREFIXES.index(unit)
     if used is None:
         return f"{UNKNOWN}/{text}"
-    # A hundred gigabytes of two terabytes are 0.10, not 0.1: one digit would hide most changes.
-    digits = {"B": 0, "T": 2, "P": 2}.get(unit, 1)
-    return f"{used / scale:.{digits}f}/{text}"
+    if unit in "TP" and 0 < used < 0.97 * scale:
+        amount, prefix = _with_prefix(used)
+        return f"{amount:.{1 if amount < 9.95 else 0}f}{prefix}/{text}"
+    return f"{used / scale:.{0 if unit == 'B' else 1}f}/{text}"
 
 
 def gpu_memory(gpu: Gpu) -> str:

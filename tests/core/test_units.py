@@ -41,7 +41,13 @@ def test_unknown_is_a_dash_and_zero_is_not(function: Callable[[float | None], st
         (units.size_of(100 * 2**20, 139.8 * GIB), "0.1/139.8G"),
         (units.size_of(None, 139.8 * GIB), "-/139.8G"),
         (units.size_of(5, 100), "5/100B"),
-        (units.size_of(100 * GIB, 2048 * GIB), "0.10/2.0T"),
+        # Where the unit of the total would be too large for it, in its own.
+        (units.size_of(100 * GIB, 2048 * GIB), "100G/2.0T"),
+        (units.size_of(41.3 * GIB, 2048 * GIB), "41G/2.0T"),
+        (units.size_of(4.26 * GIB, 2048 * GIB), "4.3G/2.0T"),
+        (units.size_of(300 * 2**20, 2048 * GIB), "300M/2.0T"),
+        (units.size_of(1536 * GIB, 2048 * GIB), "1.5/2.0T"),
+        (units.size_of(0, 2048 * GIB), "0.0/2.0T"),
         # A value and its limit.
         (UNITS["watts"].text(211.6, 700), "212/700W"),
         (UNITS["watts"].text(None, 700), "-/700W"),

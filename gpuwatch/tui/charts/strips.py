@@ -172,6 +172,17 @@ FULL, PALE, PALE_HALF, PALE_MOST, ON_PALE = "01234"
 about half, most of it); and the full hue standing on a pale cell."""
 
 
+_SCALE_ROWS = 3
+
+
+def scale_marks(rows: int) -> dict[int, str]:
+    """Return the marks beside a chart of percent, by its rows from the top; 50 only where a row is
+    the middle, none beside a chart that is too low for them."""
+    if rows < _SCALE_ROWS:
+        return {}
+    return {0: "100", **({rows // 2: "50"} if rows % 2 else {}), rows - 1: "0"}
+
+
 def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]:
     """Draw one column of a chart: solid up to level ``low``, pale (or in dots) up to ``high``.
 
@@ -448,7 +459,9 @@ def _parts(
         stop = min(len(bottom), grid.place(min(one.end_seconds, grid.end_seconds)) + 1, grid.count)
         count = max(0, stop - first)
         ground = f"/{one.style}" if tinted else ""
-        styles[first : first + count] = [one.style if one.of_busy else style + ground] * count
+        # An area of the full hue would be the loudest thing on the screen; dots are none.
+        busy = f"{one.style}-area" if tinted else one.style
+        styles[first : first + count] = [busy if one.of_busy else style + ground] * count
         idle[first : first + count] = [one.style if one.of_busy else one.style + ground] * count
     for match in re.finditer(f"{zero}+", bottom):
         start, stop = match.span()

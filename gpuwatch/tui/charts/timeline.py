@@ -115,6 +115,8 @@ class FindingMark:
     """Whether any time is lost to it so far."""
     begin_seconds: float
     end_seconds: float | None = None
+    lost_share: float | None = None
+    """Share of its GPUs' time that was lost in it; ``None``: not known, or it still holds."""
 
 
 _SAME_MOMENT_SECONDS = 1e-3
@@ -134,17 +136,22 @@ def mark_beside(marks: Sequence[FindingMark], at: float, step: int) -> FindingMa
 
 def mark_at(marks: Sequence[FindingMark], begin: float, end: float) -> FindingMark | None:
     """Return the finding that held last in the time from ``begin`` to ``end``."""
-    holding = [
+    return max(marks_at(marks, begin, end), key=_begin, default=None)
+
+
+def marks_at(marks: Sequence[FindingMark], begin: float, end: float) -> list[FindingMark]:
+    """Return the findings that held in the time from ``begin`` to ``end``."""
+    return [
         one
         for one in marks
         if one.begin_seconds <= end and (one.end_seconds is None or one.end_seconds > begin)
     ]
-    return max(holding, key=_begin, default=None)
 
 
 def mark_of(episode: Episode, offset: float = 0.0) -> FindingMark:
     """Return an episode as a mark; ``offset`` is what the wall clock is ahead of the charts'."""
-    end = episode.end_unix_seconds
+    end, lost = episode.end_unix_seconds, episode.cost_gpu_seconds
+    gpu_seconds = 0.0 if end is None else (end - episode.begin_unix_seconds) * len(episode.gpus)
     return FindingMark(
         rule=episode.rule,
         severity=episode.severity,
@@ -154,4 +161,5 @@ def mark_of(episode: Episode, offset: float = 0.0) -> FindingMark:
         loses_time=bool(episode.cost_gpu_seconds),
         begin_seconds=episode.begin_unix_seconds - offset,
         end_seconds=None if end is None else end - offset,
+        lost_share=min(1.0, lost / gpu_seconds) if lost is not None and gpu_seconds > 0 else None,
     )

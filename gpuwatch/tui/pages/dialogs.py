@@ -62,6 +62,10 @@ def help_dialog(view: View) -> Dialog:
     """Return the help: the keys by group, then what the picture means."""
     text = Text()
     replay = view.replay is not None
+    if not view.fleet:
+        # On the first screen of the help: nothing beside the charts has room to say it.
+        text.append("Charts\n", "title")
+        _add_sample(text, *_swing(view.glyphs))
     for group, keys in described(replay=replay, fleet=view.fleet):
         text.append(f"{group}\n", "title")
         for key in keys:
@@ -77,23 +81,29 @@ def help_dialog(view: View) -> Dialog:
     return Dialog(view, "gpuwatch replay: keys" if replay else "gpuwatch: keys", text)
 
 
+def _swing(glyphs: Glyphs) -> tuple[str, str, str]:
+    if glyphs.tones:
+        half = glyphs.solid[4] * 3
+        return half, "fed.4", "solid: the mean of one column; pale: up to its highest"
+    if glyphs.pale:
+        return glyphs.pale * 3, "fed", "above the mean of one column, up to its highest"
+    return glyphs.ranges[0][8] * 3, "fed", "from the lowest to the highest of one column"
+
+
+def _add_sample(text: Text, sample: str, style: str, meaning: str) -> None:
+    text.append(f"  {sample:<12}", style).append(f"{meaning}\n")
+
+
 def _add_charts(text: Text, glyphs: Glyphs) -> None:
     text.append("Reading the charts\n", "title")
     full, half, low = glyphs.solid[8], glyphs.solid[4], glyphs.solid[1]
-    if glyphs.pale:
-        swing = (glyphs.pale * 3, "fed", "above the mean of one column, up to its highest")
-    elif not glyphs.tones:
-        swing = (glyphs.ranges[0][8] * 3, "fed", "from the lowest to the highest of one column")
-    else:
-        swing = (half * 3, "fed.4", "solid: the mean of one column; pale: up to its highest")
     for sample, style, meaning in (
         (f"{low}{half}{full}", "fed", "zero, half and all of a fixed scale: 100%, or the limit"),
-        swing,
         (half * 2 + low * 2, "gauge", "a bar on a track: how much of a limit is used now"),
         ("   ", "text", "blank: not measured (never zero)"),
         (glyphs.warning, "warn", "on the time axis: when a finding began, how long it held"),
     ):
-        text.append(f"  {sample:<12}", style).append(f"{meaning}\n")
+        _add_sample(text, sample, style, meaning)
     text.append("  The colour of a GPU is what it does:\n ")
     for word, style in STATES:
         text.append(f" {word}", style)

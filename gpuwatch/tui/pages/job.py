@@ -38,6 +38,7 @@ from gpuwatch.tui.pages.layout import (
     Page,
     Panel,
     Title,
+    chart_legend,
     edge,
     edge_panel,
     filled,
@@ -67,7 +68,10 @@ from gpuwatch.tui.panels.table import (
     begin_row,
     branches,
     brief_command,
+    fit_command,
     fitting,
+    heading_notes,
+    hidden,
     state_style,
     width_of_columns,
 )
@@ -80,7 +84,6 @@ from gpuwatch.tui.terminal.frame import (
     Zone,
     fit,
     fit_end,
-    fit_middle,
     left,
     right,
     width_of,
@@ -100,11 +103,14 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
     assert job is not None
     ended = _end_text(view, job, brief=width < 76)
     note = f" {ended[0]} " if ended is not None else ""
-    command = _command(job)
+    command, ellipsis = job.command or f"PID {job.pid}", view.glyphs.ellipsis
     if page.boxed:
-        return edge(view.glyphs, width, Title(command, (), *(ended or (_shared_limits(page),))))
+        note_run = ended or (_shared_limits(page),)
+        command = fit_command(command, width - width_of(note_run[0]) - _TITLE_ENDS, ellipsis)
+        return edge(view.glyphs, width, Title(command, (), *note_run))
     row = Row(width).add(" ")
-    row.add(fit(command, max(8, row.room - width_of(note) - 1), view.glyphs.ellipsis), "title")
+    room = max(8, row.room - width_of(note) - 1)
+    row.add(fit_command(command, room, ellipsis), "title")
     if ended is not None:
         row.pad_to(width - width_of(note)).add(note, ended[1])
     return [row.line()], []
@@ -113,10 +119,6 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
 TITLE = fixed("title", 1, _draw_title)
 _TITLE_ENDS = 8
 """Cells around the name and the note of a title."""
-
-
-def _command(job: Job) -> str:
-    return brief_command(job.command or f"PID {job.pid}")
 
 
 def _end_text(view: View, job: Job, brief: bool = False) -> Run | None:
@@ -262,7 +264,7 @@ def _shared_limits(page: Page) -> str:
         return ""
     limits = limits_of_all(page.gpus)
     room = page.width - width_of(limits) - _TITLE_ENDS
-    return limits if width_of(_command(job)) <= room else ""
+    return limits if width_of(brief_command(job.command or "")) <= room else ""
 
 
 def _draw_gpus(page: Page, rows: int) -> Drawn:
@@ -520,7 +522,7 @@ def _commands(members: Sequence[JobMember]) -> Iterator[str]:
     for member in members:
         parent = member.parent_pid
         same = parent not in (None, member.pid) and commands.get(parent) == member.command
-        yield "" if same else brief_command(member.command or member.name or "")
+        yield "" if same else member.command or member.name or ""
 
 
 def _folded(
@@ -596,7 +598,12 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     heading = Row(width, prefix="b:").add(" ")
     add_headings(heading, columns)
     heading.add("COMMAND" if has_command else "", "label")
-    lines, zones = [heading.note(count_of(view, len(job.members))).line()], []
+    out_of_sight = hidden(view.glyphs, state.offset, len(table) - state.offset - (height - 1))
+    for note in heading_notes([count_of(view, len(job.members))], out_of_sight):
+        used = heading.used
+        if heading.note(note).used > used:
+            break
+    lines, zones = [heading.line()], []
     ellipsis = view.glyphs.ellipsis
     for entry in table[state.offset : state.offset + height - 1]:
         zones.append(Zone(len(lines), 0, width, "member", entry.key))
@@ -605,7 +612,7 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
         row = begin_row(width, view.glyphs, selected=selected, focused=focused)
         add_cells(row, columns, entry, ellipsis)
         if has_command:
-            row.add(fit_middle(entry.command, row.room, ellipsis), "label")
+            row.add(fit_command(entry.command, row.room - 1, ellipsis), "label")
         lines.append(row.line())
     if not table:
         lines.append(Row(width).add("  No process of this job is left.", "dim").line())
@@ -728,7 +735,10 @@ def _of_processes(page: Page) -> Title:
 
 _TABLE = Panel("table", _table_rows, _draw_table)
 _AXIS = time_axis.axis_panel(lambda page: page.tall >= 20 and page.room > page.table_least)
-_ACTIVITY = edge_panel("activity", lambda page: Title("busy and waiting", range_keys(page)))
+_ACTIVITY = edge_panel(
+    "activity",
+    lambda page: Title("busy and waiting", range_keys(page), legend=chart_legend(page)),
+)
 _PROCESSES = edge_panel("processes", _of_processes)
 _FOOTER = footer_panel(_keys)
 

@@ -231,12 +231,14 @@ def fixed(name: str, rows: int, draw: Callable[[Page, int], Drawn]) -> Panel:
 
 
 class Title(NamedTuple):
-    """Text in the upper edge of a box: its name, keys for what is in it, and a note."""
+    """Text in the upper edge of a box: its name, keys for what is in it, a note at the right, and
+    before that, where there is room for both, a legend."""
 
     text: str = ""
     keys: Footer = ()
     note: str = ""
     note_style: str = "label"
+    legend: str = ""
 
 
 def edge_panel(name: str, title: Callable[[Page], Title]) -> Panel:
@@ -252,6 +254,11 @@ def range_keys(page: Page) -> Footer:
     """Return the key that changes how much time the charts show, and how much that is."""
     span = span_in(page.view.timeline.span_seconds, (" s", " min", " h"))
     return (("[]", f"range: {span}", "zoom(1)"),)
+
+
+def chart_legend(page: Page) -> str:
+    """Return what the tones of charts mean, for the edge above them."""
+    return "solid: mean, pale: highest" if page.view.glyphs.tones else ""
 
 
 BOTTOM = edge_panel("bottom", lambda _: Title())
@@ -272,6 +279,8 @@ def edge(glyphs: Glyphs, width: int, title: Title) -> Drawn:
         zones.append(Zone(0, start, row.used - 1, action))
     if row.room < width_of(note) + 1:
         note = ""
+    if title.legend and row.room >= width_of(title.legend) + width_of(note) + 6:
+        row.add(f" {title.legend} ", "label").add(glyphs.rule, EDGE)
     row.add(glyphs.rule * (row.room - width_of(note) - 1), EDGE).add(note, title.note_style)
     return [row.add(glyphs.rule, EDGE).line()], zones
 

@@ -17,9 +17,11 @@ from gpuwatch.tui.pages.layout import (
     BOTTOM,
     Drawn,
     Frame,
+    GpuStyle,
     Page,
     Panel,
     Title,
+    chart_legend,
     edge_panel,
     filled,
     has_boxes,
@@ -337,7 +339,11 @@ _VERDICT = edge_panel("verdict", lambda _: Title("verdict", (("d", "why", "findi
 _GPUS = edge_panel(
     "gpus",
     lambda page: Title(
-        "GPUs", (("enter", "open", "open"), *range_keys(page)), gpu_rows.shared_limits(page)
+        "GPUs",
+        (("enter", "open", "open"), *range_keys(page)),
+        gpu_rows.shared_limits(page),
+        # In one row charts are dots up to the mean.
+        legend="" if page.overview.style is GpuStyle.SINGLE else chart_legend(page),
     ),
 )
 _HOST_EDGE = edge_panel("host", lambda page: Title("host", () if page.gpus else range_keys(page)))

@@ -94,15 +94,17 @@ def _header_left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
-    """Return ``41% busy``, ``4.6 of 8 GPUs lost``, ``2 idle``, ``1.9kW``: what several GPUs are
-    used for."""
+    """Return ``7 of 8 answer``, ``41% busy``, ``4.6 of 8 GPUs lost``, ``2 idle``, ``1.9kW``: what
+    several GPUs are used for, and first of how many that is said, if not of all."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
         return []
     shown = [time_axis.shown_gpu(view, gpu).reading for gpu in snapshot.gpus]
     means = [one.busy_percent for one in shown]
     average = mean(means)
-    parts = [] if average is None else [f"{average:3.0f}% busy"]
+    answer, count = sum(not gpu.lost for gpu in snapshot.gpus), len(snapshot.gpus)
+    parts = [] if answer == count else [f"{answer} of {count} answer"]
+    parts += [] if average is None else [f"{average:3.0f}% busy"]
     found = view.diagnosis
     if found is not None and found.watched_seconds >= LOST_AFTER_SECONDS:
         parts.append(f"{lost_gpus(found, snapshot):.1f} of {len(snapshot.gpus)} GPUs lost")
@@ -115,17 +117,19 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
 
 def _header_right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str, str]]:
     parts = []
+    # The moment that is looked at, in the colour of the mark that says how long ago it is.
+    past = view.timeline.moment
+    back = 0.0 if past is None else snapshot.monotonic_seconds - past
+    moment = time.localtime(snapshot.taken_at_unix_seconds - back)
     cost = _cost_text(snapshot.own_cost, brief=width < 100)
     if view.replay is not None:
         # What watching cost then says nothing about now; the day does.
-        day = time.localtime(snapshot.taken_at_unix_seconds)
         if width >= 60:
-            parts.append((time.strftime("%Y-%m-%d", day), "label"))
+            parts.append((time.strftime("%Y-%m-%d", moment), "label"))
     elif cost and width >= 60:
         parts.append((cost, "dim"))
     if width >= 50 and not view.slow_link:
-        moment = time.localtime(snapshot.taken_at_unix_seconds)
-        parts.append((time.strftime("%H:%M:%S", moment), "text"))
+        parts.append((time.strftime("%H:%M:%S", moment), "text" if past is None else "warn"))
     return parts
 
 

@@ -23,8 +23,9 @@ from gpuwatch.diagnosis.finding import (
 )
 from gpuwatch.outputs.terminal import wrap
 from gpuwatch.tui.charts.strips import Glyphs
+from gpuwatch.tui.charts.timeline import marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
-from gpuwatch.tui.panels.table import brief_command
+from gpuwatch.tui.panels.table import fit_command
 from gpuwatch.tui.runs import ended_at, is_about
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, width_of, wrapped
 from gpuwatch.tui.view import BeforeOrAfter, View
@@ -58,13 +59,15 @@ def parts(finding: Finding) -> tuple[Finding, ...]:
     return finding.members or (finding,)
 
 
-def whose(finding: Finding, jobs: Sequence[Job]) -> str:
-    """Return ``PID 4242 python train.py``, ``6 jobs``; nothing where no job is known."""
+def whose(finding: Finding, jobs: Sequence[Job], room: int = 400, ellipsis: str = "…") -> str:
+    """Return ``PID 4242 python train.py``, ``6 jobs``, in at most ``room`` cells; nothing where no
+    job is known."""
     keys = {one.job for one in parts(finding) if one.job is not None}
     if len(keys) > 1:
-        return f"{len(keys)} jobs"
-    commands = {job.key: brief_command(clean(job.command or "")) for job in jobs}
-    return "".join([f"PID {key[0]} {commands.get(key, '')}".strip() for key in keys])
+        return fit(f"{len(keys)} jobs", room, ellipsis)
+    commands = {job.key: clean(job.command or "") for job in jobs}
+    texts = [fit_command(commands.get(key, ""), room, ellipsis, f"PID {key[0]} ") for key in keys]
+    return "".join(texts).strip()
 
 
 def rule_of(name: str) -> Rule:
@@ -293,6 +296,9 @@ def _problem_style(problem: Problem) -> str:
 _GAP = "  "
 _LEAST_ADVICE = 12
 _LEAST_NAME = 24
+_ROWS_TO_WRAP = 3
+_BESIDE = 17
+"""Cells of a line with advice for ``100% lost`` and the blanks around it."""
 _EARLY_SECONDS = 30.0
 """A job that has been seen for less has not shown its steady work for as long as it takes."""
 
@@ -302,15 +308,48 @@ def _draw(page: Page, rows: int) -> Drawn:
     view, width, job = page.view, page.width, page.job
     marked = rows > 1 and view.mark is not None and (job is None or is_about(view.mark, job))
     findings = _findings_to_show(page)
-    trouble = _trouble(page, findings, rows - marked)
-    lines = _found(page, findings, rows - marked - len(trouble), bool(trouble))
+    then = _then(page, rows - marked)
+    trouble = _trouble(page, findings, rows - marked - len(then))
+    free = rows - marked - len(then) - len(trouble)
+    lines = _found(page, findings, min(1, free) if then else free, bool(trouble))
+    if then:
+        # What holds now has no colour beside what held then.
+        lines = [tuple([(text, "label") for text, _ in line]) for line in lines]
     # One that is alone has several lines.
     alone = len(findings) == 1
     keys = [findings[0 if alone else y].key if findings else None for y in range(len(lines))]
-    zones = [Zone(y, 0, width, "finding", key) for y, key in enumerate(keys)]
+    zones = [Zone(len(then) + y, 0, width, "finding", key) for y, key in enumerate(keys)]
+    lines = [*then, *lines]
     zones += [Zone(len(lines) + y, 0, width, "problems") for y in range(len(trouble))]
     lines = [*lines, *trouble, *([mark_line(view, width)] if marked else [])]
     return filled(lines, width, rows), zones
+
+
+def _then(page: Page, most: int) -> list[Line]:
+    """Return what held at the moment in the past that is looked at, in all but the last of so many
+    lines; nothing while that is now."""
+    view, width = page.view, page.width
+    moment, snapshot = view.timeline.moment, view.snapshot
+    if moment is None or snapshot is None or view.diagnosis is None or most <= 0:
+        return []
+    shown = {gpu.uuid for gpu in page.gpus}
+    held = [
+        one
+        for one in marks_at(view.spans, moment, moment)
+        if page.job is None or not one.gpus or not shown.isdisjoint(one.gpus)
+    ]
+    held.sort(key=lambda one: severity_place(one.severity))
+    ago = f"{units.age(snapshot.monotonic_seconds - moment)} ago: "
+    if not held:
+        return _signed(view, view.glyphs.dot, f"{ago}no finding held", "text", width, width - 1, 1)
+    mark = held[0]
+    more = f" (+{len(held) - 1} more)" if len(held) > 1 else ""
+    text, lines = f"{ago}{clean(mark.summary)}{more}", max(1, most - 1)
+    if len(wrapped(text, width - 5)) > lines:
+        share = f", {units.share(mark.lost_share)} lost" if mark.lost_share else ""
+        text = f"{ago}{cause(mark.rule)}{share}{more}"
+    sign, style = severity_sign(mark.severity, view.glyphs), SEVERITY_STYLES.get(mark.severity)
+    return _signed(view, sign, text, style or "warn", width, width - 2, lines)
 
 
 def _has_ended(page: Page) -> bool:
@@ -344,6 +383,12 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
     if findings:
         key, named = "" if page.boxed else "[d] why", page.job is None
         if len(findings) == 1 and most > 1:
+            if (
+                most < _ROWS_TO_WRAP
+                and width_of(changes(findings[0], 0)) > width - len(key) - _BESIDE
+            ):
+                # The key is in the footer as well; what to do is nowhere else on the screen.
+                key = ""
             # A job's page says above whose it is.
             return at_length(view, findings[0], width, key, most=most, named=named)
         return _findings(view, findings, width, most)
@@ -442,7 +487,7 @@ def at_length(
     free = second.room - len(tail) - len(_GAP) - 2
     if named and free >= _LEAST_NAME:
         jobs = () if view.snapshot is None else view.snapshot.jobs
-        who = fit(whose(finding, jobs), free, view.glyphs.ellipsis)
+        who = whose(finding, jobs, free, view.glyphs.ellipsis)
         second.add(_GAP).add(who, "label")
     second.pad_to(width - len(tail) - 1).add(tail, "label")
     if not rest:

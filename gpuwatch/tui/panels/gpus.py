@@ -28,10 +28,11 @@ from gpuwatch.diagnosis.rule import (
     WAITING,
     GpuState,
 )
-from gpuwatch.tui.charts.strips import Column, Glyphs, Held, highest, nice_ceiling
+from gpuwatch.tui.charts.strips import Column, Glyphs, Held, highest, nice_ceiling, scale_marks
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
 from gpuwatch.tui.panels.findings import about_gpu, rule_of, severity_sign, style_of
+from gpuwatch.tui.panels.table import hidden
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -362,7 +363,7 @@ _NARROW, _ALIGNED, _BROAD = 60, 76, 120
 """Widths below the first have room for the most needed numbers, from the last on for limits; from
 the second on all charts of a page begin in one column."""
 _TICK_ROWS = 3
-"""A chart of so many rows has ticks at 0, 50 and 100."""
+"""A chart of so many rows has ticks."""
 _LESS_POWER, _MORE_POWER = 12, 18
 """Rows of a stacked GPU from which on its power has two, and three."""
 
@@ -510,8 +511,7 @@ class GpuPainter:
 
     def _ticks(self, number: int, rows: int) -> str:
         """Return the scale beside row ``number`` of a chart, from the top."""
-        text = {0: "100", rows // 2: "50", rows - 1: "0"}.get(number, "")
-        return right(text, _TICK_WIDTH) if rows >= _TICK_ROWS else ""
+        return right(scale_marks(rows).get(number, ""), _TICK_WIDTH) if rows >= _TICK_ROWS else ""
 
     # -- styles ---------------------------------------------------------------------------
 
@@ -733,8 +733,5 @@ PANEL = Panel("gpus", lambda page: page.overview.shown * page.overview.each, _dr
 
 def _hidden(page: Page, above: int, below: int) -> str:
     """Say how many GPUs are scrolled out of sight, or nothing."""
-    glyphs = page.view.glyphs
-    parts = [f" {glyphs.up}{above}"] if above else []
-    if below:
-        parts.append(f" {glyphs.down}{below}")
-    return "".join(parts) + " GPUs" * (page.width >= 60) if parts else ""
+    text = hidden(page.view.glyphs, above, below)
+    return f" {text}" + " GPUs" * (page.width >= 60) if text else ""

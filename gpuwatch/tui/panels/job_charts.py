@@ -20,6 +20,7 @@ from gpuwatch.tui.charts.strips import (
     highest,
     mean_shown,
     nice_ceiling,
+    scale_marks,
 )
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.gpus import FED, held_up, scaled_metrics, state_of
@@ -364,8 +365,8 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
     limit, ticks = trace.limit, dict[int, str]()
     if limit is None:
         limit, ticks[0] = _scale(trace, window, chart_width)
-    elif rows >= 3 and limit in (1.0, 100.0):
-        ticks = {0: "100", rows // 2: "50", rows - 1: "0"}
+    elif limit in (1.0, 100.0):
+        ticks = scale_marks(rows)
     key = "job", trace.kind, trace.label
     held, style = trace.held, trace.style if trace.held is None else FED.hue
     chart = view.chart(key, trace.series, chart_width, limit, style, rows, window, held)

@@ -20,12 +20,14 @@ from gpuwatch.tui.panels.table import (
     always_dim,
     begin_row,
     branches,
-    brief_command,
+    fit_command,
     fitting,
+    heading_notes,
+    hidden,
     state_style,
 )
 from gpuwatch.tui.panels.time_axis import shown_process
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, fit_middle
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import RowKey, View, row_key
 
 # -- which processes, in which order ---------------------------------------------------------------
@@ -47,8 +49,9 @@ class TableRow(NamedTuple):
     wait: str = ""
     """The share of its time that a training process says it waits for data."""
     command: str = ""
-    """Command, with its number if it is one of several ranks. A process that serves one, and has
-    the same command, by its role."""
+    """Command. A process that serves a rank, and has the same command, by its role."""
+    rank: str = ""
+    """What stands before the command of one of several ranks: ``rank 0: ``."""
     spark: Sequence[Run] = ()
     """Its chart; drawn for the rows in sight."""
 
@@ -89,7 +92,7 @@ def table_rows(view: View) -> list[TableRow]:
             labels.get(process.gpu_uuid or "", ""),
             None if (since := process.started_at_unix_seconds or inf) > now else now - since,
             waits.get(key, ""),
-            _command(process, members.get(key)),
+            *_command(process, members.get(key)),
         )
         for process, before in zip(ordered, branch, strict=False)
         for key in (process.key,)
@@ -101,13 +104,13 @@ def _members(view: View) -> dict[ProcessKey, JobMember]:
     return {member.key: member for job in jobs for member in job.members}
 
 
-def _command(process: Process, member: JobMember | None) -> str:
-    command = brief_command(process.command or process.name or "(unseen)")
-    if member is None or member.role not in ("rank", "loader_worker"):
-        return command
-    if member.role == "loader_worker":
-        return role_name(member)
-    return command if member.rank is None else f"{role_name(member)}: {command}"
+def _command(process: Process, member: JobMember | None) -> tuple[str, str]:
+    """Return the command and what stands before it, see ``TableRow``."""
+    command = process.command or process.name or "(unseen)"
+    if member is not None and member.role == "loader_worker":
+        return role_name(member), ""
+    is_ranked = member is not None and member.role == "rank" and member.rank is not None
+    return command, f"{role_name(member)}: " if is_ranked else ""
 
 
 _NUMBERS = {
@@ -165,7 +168,7 @@ def _wanted(view: View) -> Callable[[Process], bool]:
             return False
         # What the table says of it can be searched for, and what it has no room for.
         shown = _command(process, members.get(process.key))
-        own = (process.own_pid, process.user, process.name, process.command, shown)
+        own = (process.own_pid, process.user, process.name, process.command, *reversed(shown))
         text = " ".join([str(one) for one in own if one is not None]).lower()
         return all(word in text for word in words)
 
@@ -300,7 +303,9 @@ COLUMNS: tuple[Column[TableRow], ...] = (
 
 _GPU_SORTS = {"gpu", "gpu memory", "sm"}
 _WIDE_SPARK_WIDTH = 24
-_COMMAND_LEAST = 12
+_COMMAND_LEAST, _COMMAND_NARROW = 18, 12
+"""Room for ``rank 0: train.py``; on a narrow screen the numbers are needed more."""
+_NARROW = 60
 
 
 def _chosen(view: View, width: int) -> list[Column[TableRow]]:
@@ -314,7 +319,8 @@ def _chosen(view: View, width: int) -> list[Column[TableRow]]:
         if (one.heading != _DATA.short_heading or reported)
         and (view.gpus or one.sort not in _GPU_SORTS)
     ]
-    chosen = fitting(columns, width - 1 - _COMMAND_LEAST)
+    least = _COMMAND_NARROW if width < _NARROW else _COMMAND_LEAST
+    chosen = fitting(columns, width - 1 - least)
     if chosen and chosen[-1].runs is not None:
         chart = chosen.pop()
         if not view.slow_link:
@@ -354,7 +360,9 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         return [], []
     chosen = _chosen(view, width)
     spark = chosen[-1].width if chosen[-1].runs is not None else 0
-    heading, zones = _heading(view, chosen, width, len(table))
+    above = view.process_offset
+    out_of_sight = hidden(view.glyphs, above, len(table) - above - (height - 1))
+    heading, zones = _heading(view, chosen, width, len(table), out_of_sight)
     lines = [heading]
     form = (chosen, width, view.glyphs, bool(view.gpus))
     before_form, before = view.kept.get("rows", (None, {}))
@@ -382,7 +390,7 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
 
 
 def _heading(
-    view: View, chosen: Sequence[Column[TableRow]], width: int, total: int
+    view: View, chosen: Sequence[Column[TableRow]], width: int, total: int, out_of_sight: str
 ) -> tuple[Line, list[Zone]]:
     row = Row(width, prefix="b:").add(" ")
     arrow = view.glyphs.up if view.reverse else view.glyphs.down
@@ -391,7 +399,12 @@ def _heading(
     by_command = view.sort == "command"
     title = "COMMAND" + (arrow if by_command else "")
     notes = _notes(view, total)
-    note = next((one for one in notes if len(title) + len(one) + 2 <= row.room), None)
+    if view.filter_text:
+        # A filter in force is said before what is out of sight.
+        fuller = [*heading_notes(notes, out_of_sight)[: len(notes)], *notes]
+    else:
+        fuller = heading_notes(notes, out_of_sight)
+    note = next((one for one in fuller if len(title) + len(one) + 2 <= row.room), None)
     style = "warn" if view.filter_text else "label"
     if note is None and view.filter_text:
         # What is left out must be said before what the column is called.
@@ -457,7 +470,8 @@ def _line(view: View, row: Row, entry: TableRow, chosen: Sequence[Column[TableRo
     add_cells(row, chosen, entry, ellipsis)
     row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
     style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
-    return row.add(fit_middle(entry.command, row.room, ellipsis), style).line()
+    # It ends where the note in the heading does.
+    return row.add(fit_command(entry.command, row.room - 1, ellipsis, entry.rank), style).line()
 
 
 def _spark(view: View, process: Process, window: TimeWindow, width: int) -> list[Run]:

@@ -6,10 +6,11 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from gpuwatch.core import units
+from gpuwatch.jobs.identity.programs import PYTHON, parse_python, recognise
 from gpuwatch.outputs import terminal
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Glyphs
-from gpuwatch.tui.terminal.frame import Row, Zone, left, right
+from gpuwatch.tui.terminal.frame import Row, Zone, fit_middle, left, right, width_of
 
 Item = TypeVar("Item")
 
@@ -55,7 +56,7 @@ def add_headings(
         start, by_this = row.used, one.sort is not None and one.sort == sort
         text = one.heading + arrow if by_this and len(one.heading) < one.width else one.heading
         place = left if one.is_text else right
-        row.add(place(text, one.width), chosen if by_this else style).add(gap)
+        row.add(place(text, one.width), chosen if by_this else style).add(gap, style)
         if one.sort is not None:
             zones.append(Zone(0, start, row.used, "sort", one.sort))
     return zones
@@ -89,6 +90,77 @@ def begin_row(width: int, glyphs: Glyphs, *, selected: bool, focused: bool) -> R
 def brief_command(command: str) -> str:
     """Shorten a command by the folder of Python, which is long and the same in every row."""
     return _PYTHON.sub(r"\1", command, count=1) if command.startswith("/") else command
+
+
+_LEAST_OF_SCRIPT = 8
+
+
+def fit_command(command: str, width: int, ellipsis: str, before: str = "") -> str:
+    """Return ``before`` and a command in at most ``width`` cells. One that does not fit loses what
+    tells least: the interpreter with its flags, then the launcher, then the script's folder."""
+    if width - width_of(before) < _LEAST_OF_SCRIPT:
+        before = before.removeprefix("rank ")
+    texts = [before + one for one in _shorter_and_shorter(command)]
+    return next(
+        (text for text in texts if width_of(text) <= width), fit_middle(texts[-1], width, ellipsis)
+    )
+
+
+@lru_cache(maxsize=256)
+def _shorter_and_shorter(command: str) -> list[str]:
+    words = command.split()
+    script, *rest = _from_program(words) or [command]
+    own = [script if script.startswith("-") else script.rpartition("/")[2] or script, *rest]
+    launched = [recognise(tuple(words)).name, *own] if _is_launcher(words) else [script, *rest]
+    return [
+        brief_command(command),
+        *[" ".join(one) for one in (_from_script(words), launched, own)],
+    ]
+
+
+def _is_launcher(words: Sequence[str]) -> bool:
+    return recognise(tuple(words)).kind in ("launcher", "wrapper")
+
+
+def _from_script(words: Sequence[str]) -> Sequence[str]:
+    """Return a command from the script on that Python runs in it, or from ``-m`` and the module."""
+    if not words or not PYTHON.fullmatch(words[0].rpartition("/")[2]):
+        return words
+    what, value, rest = parse_python(tuple(words))
+    if what == "code" or not value:
+        return words
+    return ["-m", value, *rest] if what == "module" else [value, *rest]
+
+
+def _from_program(words: Sequence[str]) -> Sequence[str]:
+    """Return a command from the program on that a person would name: behind launchers, too."""
+    own = _from_script(words)
+    if not _is_launcher(words):
+        return own
+    # A launcher that is a module of Python: what it runs may be one as well.
+    behind = 2 if own[0] == "-m" else 1
+    for place in range(behind, len(own)):
+        word = own[place]
+        if PYTHON.fullmatch(word.rpartition("/")[2]):
+            return _from_program(own[place:])
+        if word.endswith(".py") or (word == "-m" and place + 1 < len(own)):
+            return own[place:]
+    return own
+
+
+def hidden(glyphs: Glyphs, above: int, below: int) -> str:
+    """Return ``▲3 ▼4``: how many rows of a list are out of sight; nothing where all are seen."""
+    parts = [f"{glyphs.up}{above}"] if above > 0 else []
+    return " ".join([*parts, f"{glyphs.down}{below}"] if below > 0 else parts)
+
+
+def heading_notes(notes: Sequence[str], out_of_sight: str) -> list[str]:
+    """Return the notes for the heading of a list, the fullest first: each with what is ``hidden``,
+    which comes before how many there are in all."""
+    if not out_of_sight:
+        return list(notes)
+    more = f"{out_of_sight} more"
+    return [*[f"{note}  {more}" for note in notes], more, out_of_sight]
 
 
 def branches(family: Sequence[tuple[int, int | None]], glyphs: Glyphs) -> list[str]:

@@ -126,6 +126,14 @@ class Palette(dict[str, Style]):
         self._ansi = theme.ansi or no_color
         self._no_color = no_color
         self._hues = dict(_ANSI) if self._ansi else _hues(theme)
+        self._hues |= {f"{name}-area": self._area(name) for name in self._hues}
+
+    def _area(self, name: str) -> str:
+        """Return the hue of a whole chart in it: a word in the full one is brighter."""
+        hue = self._hues[name]
+        if self._ansi:
+            return hue
+        return Color.parse(self._hues["background"]).blend(Color.parse(hue), _AREA).hex
 
     def __missing__(self, name: str) -> Style:
         style = self._make(name)
@@ -181,6 +189,9 @@ def _nearest(color: TerminalColor | None) -> TerminalColor | None:
 
 _TINT = 0.16
 """How much of the hue a tinted ground has: quiet, and still told from the ground."""
+
+_AREA = 0.62
+"""How much of the hue a chart has that is coloured by what held its GPU up."""
 
 # How much of the hue is left of each paler tone.
 _TONES = {"1": 0.42, "2": 0.58, "3": 0.76, "4": 0.42}

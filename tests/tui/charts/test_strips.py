@@ -22,6 +22,7 @@ from gpuwatch.tui.charts.strips import (
     cells,
     level,
     nice_ceiling,
+    scale_marks,
 )
 from gpuwatch.tui.charts.timeline import SPANS
 from gpuwatch.tui.terminal.frame import Run, width_of
@@ -279,7 +280,7 @@ def test_a_column_has_the_colour_of_what_it_was(rows: int, of_busy: bool) -> Non
     held = [Held(2.2, 3.8, "starved", of_busy)]
     lines = Strip().draw(series, TimeWindow(6.0, 6.0), 6, 100.0, UNICODE, "fed", rows, held)
     styles = [style for text, style in lines[-1] for _ in text]
-    middle = ["starved", "starved"] if of_busy else ["fed/starved", "starved/starved"]
+    middle = ["starved-area", "starved"] if of_busy else ["fed/starved", "starved/starved"]
     assert styles == ["fed", "idle", *middle, "fed", "idle"]
 
 
@@ -381,3 +382,12 @@ def test_a_scale_holds_its_values_and_is_not_far_off(value: float, floor: float)
     assert ceiling >= value
     assert ceiling >= floor
     assert ceiling == floor or ceiling <= 2.6 * value
+
+
+@pytest.mark.parametrize("rows", range(1, 33))
+def test_marks_of_the_scale_are_evenly_spaced(rows: int) -> None:
+    """50 is as far from 100 as from 0, or left out."""
+    places = {text: row for row, text in scale_marks(rows).items()}
+    assert set(places) in ({"100", "50", "0"}, {"100", "0"}, set())
+    if "50" in places:
+        assert places["50"] - places["100"] == places["0"] - places["50"]

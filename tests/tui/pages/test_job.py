@@ -288,7 +288,7 @@ def test_a_long_command_leaves_room_for_how_it_ended() -> None:
     one = one_job(command=long, ended_at_unix_seconds=1100.0, exit_code=3, members=())
     view = job_view_of(dataclasses.replace(machine(one), taken_at_unix_seconds=1160.0))
     title = job_drawn(view, 80, 30)[1]
-    assert title.startswith("\u256d\u2500 python train.py")
+    assert title.startswith("\u256d\u2500 train.py")
     assert "after 1m40, exit code 3" in title
 
 
@@ -442,3 +442,16 @@ def test_beside_charts_of_the_past_processes_have_what_is_known_of_then(page: st
     # It had not begun.
     view.timeline = Timeline(30.0, view.window.now - 40.0)
     assert not re.search(r"[0-9](%|m|s) ", line().partition(row)[2])
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_tree_says_how_many_rows_are_out_of_sight(width: int) -> None:
+    """Also where its chart and its columns leave the heading little room."""
+    workers = [
+        member(4250 + n, role="loader_worker", parent_pid=4242, cpu_percent=20.0) for n in range(30)
+    ]
+    one = one_job(members=(member(role="rank", command="python train.py"), *workers))
+    frame_lines = job_drawn(job_view_of(machine(one)), width, 40)
+    seen = sum("worker " in line and " 42" in line for line in frame_lines)
+    heading = next(line for line in frame_lines if "ROLE" in line)
+    assert f"▼{30 - seen}" in heading

@@ -2,18 +2,23 @@
 
 import dataclasses
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
+from gpuwatch.diagnosis.finding import Advice
+from gpuwatch.tui.charts.strips import ASCII
+from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.dialogs import problems_dialog
 from gpuwatch.tui.pages.findings import draw_findings
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.gpus import metrics, scaled_metrics
+from gpuwatch.tui.panels.table import fit_command
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
@@ -61,10 +66,11 @@ def test_no_number_of_a_process_is_cut(scenario: str) -> None:
         shown = {row.key: row for row in frame.table}
         for y, key in rows.items():
             process, command = shown[key].process, shown[key].command
+            says = (shown[key].rank, command[:5], fit_command(command, 12, "…")[:3])
             line = plain(frame.lines[y])
             assert str(process.pid) in line
-            before = line[: line.find(command[:5])] if command[:5] in line else line
-            assert "…" not in before.replace((process.user or "-")[:7] + "…", ""), line
+            begin = next((line.find(one) for one in says if one and one in line), len(line))
+            assert "…" not in line[:begin].replace((process.user or "-")[:7] + "…", ""), line
 
 
 # -- what is said ---------------------------------------------------------------------------
@@ -282,6 +288,52 @@ def test_what_a_process_runs(command: str | None, said: str) -> None:
     assert said in row
 
 
+TRAIN = "/opt/env/bin/python3.11 -u -X dev /home/ada/resnet/train.py --config configs/resnet50.yaml"
+TORCHRUN = "/usr/bin/python /usr/bin/torchrun --nproc_per_node 8 train.py --config resnet50.yaml"
+
+
+@pytest.mark.parametrize(
+    ("command", "room", "said"),
+    [
+        (
+            TRAIN,
+            90,
+            "python3.11 -u -X dev /home/ada/resnet/train.py --config configs/resnet50.yaml",
+        ),
+        (TRAIN, 64, "/home/ada/resnet/train.py --config configs/resnet50.yaml"),
+        (TRAIN, 48, "train.py --config configs/resnet50.yaml"),
+        (TRAIN, 20, "train.py --config c…"),
+        ("python -u -m pkg.train --lr 3e-4", 24, "-m pkg.train --lr 3e-4"),
+        ("python -c 'import train; train.main(8)'", 24, "python -c 'import train…"),
+        (TORCHRUN, 50, "torchrun train.py --config resnet50.yaml"),
+        (TORCHRUN, 20, "train.py --config r…"),
+        ("python -m torch.distributed.run --nproc 8 -m pkg.train a b", 20, "-m pkg.train a b"),
+        ("mpirun -np 8 /opt/env/bin/python -u train.py --lr 3", 20, "train.py --lr 3"),
+        ("/opt/env/bin/accelerate launch --mixed bf16 train.py", 14, "train.py"),
+        ("srun hostname --with-many --options", 20, "srun hostname --wit…"),
+        ("/usr/lib/firefox/firefox -contentproc", 24, "firefox -contentproc"),
+    ],
+)
+def test_a_command_without_room_keeps_the_script(command: str, room: int, said: str) -> None:
+    """The interpreter, its flags, the launcher and the script's folder go before its name does."""
+    assert fit_command(command, room, "…") == said
+
+
+def test_the_rank_stands_before_its_script() -> None:
+    """At 80 columns the number of the rank and the name of the script are read in its row."""
+    lines = drawn(view_of(scene("imbalanced", 2)), 80, 24)
+    assert any("rank 0: train.py" in line for line in lines)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+def test_commands_end_where_the_note_above_them_does(size: tuple[int, int]) -> None:
+    """A cell before the frame, or before the end of the line where there is none."""
+    long = Process(pid=4242, gpu_uuid="GPU-a", command="python train.py " + "x" * 300)
+    lines = drawn(view_of(machine(long)), *size)
+    row = next(line for line in lines if " 4242 " in line)
+    assert row.removesuffix("│")[-2:] in ("x ", "… ")
+
+
 # -- a GPU that shares the host's memory ------------------------------------------------------
 
 
@@ -387,3 +439,112 @@ def test_only_the_leading_finding_is_written_in_the_colour_of_an_alarm(
     alarms = [text.strip(" ▲") for text, style in runs if style in {"warn", "s:warn"}]
     assert len([text for text in alarms if text]) == 1
     assert len([text for text, style in runs if "▲" in text and style.endswith("warn")]) >= 2
+
+
+# -- lists that are longer than the screen --------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(200, 50), (120, 40), (80, 24), (40, 12)], ids=str)
+def test_a_table_says_how_many_rows_are_out_of_sight(size: tuple[int, int]) -> None:
+    """Below, and above once it is scrolled; nothing where all are seen."""
+    many = [Process(pid=5000 + n, gpu_uuid="GPU-a", command="x") for n in range(90)]
+    view = view_of(machine(*many))
+    frame = overview.draw(view, *size)
+    seen = sum(zone.action == "process" for zone in frame.zones)
+    heading = next(line for line in texts(frame.lines) if "COMMAND" in line)
+    assert f"▼{90 - seen}" in heading
+    view.selected_row = frame.table[-1].key
+    heading = next(line for line in drawn(view, *size) if "COMMAND" in line)
+    assert f"▲{90 - seen}" in heading
+    assert not re.search(r"▼\d", heading)
+    few = drawn(view_of(machine(many[0])), *size)
+    assert not re.search(r"[▲▼]\d", next(line for line in few if "COMMAND" in line))
+
+
+def test_a_filter_is_said_before_what_is_out_of_sight() -> None:
+    """Rows that are left out must be said first, whatever room there is."""
+    many = [Process(pid=5000 + n, gpu_uuid="GPU-a", command="x") for n in range(90)]
+    view = view_of(machine(*many), filter_text="x")
+    for width in (60, 80, 120, 200):
+        assert "filter: x" in "".join(drawn(view, width, 24))
+
+
+# -- looking at the past --------------------------------------------------------------------------
+
+LOADER = FindingMark(
+    rule="loader_cpu_bound",
+    severity="warning",
+    summary="GPU 0 sat idle 66% of the time while all 6 loader workers kept a core busy",
+    gpus=("GPU-a",),
+    begin_seconds=20.0,
+    end_seconds=60.0,
+    lost_share=0.664,
+)
+
+
+def looking_back(at: float, *marks: FindingMark) -> View:
+    """At a moment of a machine of which nothing is found now, at 1200 s on its clock."""
+    now = snapshot(1200.0, gpus=TWO_GPUS, taken_at_unix_seconds=101_200.0)
+    view = view_of(now, diagnosis=diagnosis(now))
+    view.spans, view.timeline = marks, Timeline(1200.0, 1200.0, at)
+    return view
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+def test_the_past_is_said_before_what_holds_now(size: tuple[int, int]) -> None:
+    """What was found at the moment that is looked at comes first, then quietly the verdict of
+    now; the clock shows that moment."""
+    frame = overview.draw(looking_back(40.0, LOADER), *size)
+    lines = texts(frame.lines)
+    first = next(y for y, line in enumerate(lines) if "19m20 ago: " in line)
+    assert "66%" in lines[first]
+    later = next(y for y, line in enumerate(lines) if "now: " in line)
+    assert later > first
+    assert {style for text, style in frame.lines[later] if "now: " in text} == {"label"}
+    clock = time.strftime("%H:%M:%S", time.localtime(100_040))
+    assert (clock, "b:warn") in [(text.strip(), style) for text, style in frame.lines[0]]
+
+
+def test_a_moment_at_which_nothing_was_found_says_so() -> None:
+    """Findings before and after it are not about it; on a screen with one line it has that."""
+    for size in ((120, 40), (80, 24), (40, 12)):
+        assert "no finding held" in "\n".join(drawn(looking_back(200.0, LOADER), *size))
+
+
+def test_findings_of_the_past_are_counted_gravest_first() -> None:
+    """Several that held at the moment: the gravest is said."""
+    lost = dataclasses.replace(LOADER, severity="error", rule="gpu_lost", summary="GPU 0 is gone")
+    text = "\n".join(drawn(looking_back(40.0, LOADER, lost), 120, 40))
+    assert "19m20 ago: GPU 0 is gone (+1 more)" in text
+
+
+# -- what charts mean -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gpus", "said"), [(1, True), (2, True), (16, False)])
+def test_the_title_of_charts_says_what_their_tones_mean(gpus: int, said: bool) -> None:
+    """Where charts have tones: not in lists, whose charts are dots up to the mean, and not where
+    the terminal has none."""
+    what, legend = scene("starved", gpus), "solid: mean, pale: highest"
+    assert (legend in "\n".join(drawn(view_of(what), 120, 40))) is said
+    assert legend not in "\n".join(drawn(view_of(what, glyphs=ASCII), 120, 40))
+
+
+# -- a GPU that is gone ---------------------------------------------------------------------------
+
+
+def test_a_header_beside_a_gpu_that_is_gone_says_how_many_answer() -> None:
+    """How busy they are is said of those that answer; where all do, nothing is said of it."""
+    gone = scene("lost", 2)
+    assert "1 of 2 answer" in drawn(view_of(gone), 80, 24)[0]
+    assert "answer" not in drawn(view_of(scene("starved", 2)), 120, 40)[0]
+
+
+def test_advice_comes_before_the_key_that_the_footer_has_too() -> None:
+    """On a screen whose panel has two lines."""
+    what = scene("starved", 2)
+    advice = "Look for Xid in the kernel log, then reset the GPU or restart the machine."
+    one = dataclasses.replace(starved(what.now), advice=(Advice(advice),))
+    line = drawn(view_of(what, diagnosis=diagnosis(what.now, one)), 80, 24)[2]
+    assert "reset the GPU or restart" in line
+    assert "[d]" not in line

@@ -165,3 +165,15 @@ def test_a_quiet_ground_is_quiet_in_256_colours() -> None:
         assert sent.number is not None
         assert 232 <= sent.number <= 237, name
         assert sent.get_truecolor() == ground.triplet
+
+
+def test_the_area_of_a_state_is_quieter_than_its_word() -> None:
+    """In every theme with colours of its own; where there are sixteen it is the same hue."""
+    for name in ("gpuwatch-dark", "gpuwatch-light", "nord"):
+        palette = Palette(themes()[name])
+        for state in ("waiting", "throttled"):
+            area, word = palette[f"{state}-area"].color, palette[state].color
+            assert area != word
+            assert area != palette["text"].color
+    sixteen = Palette(themes()["ansi-dark"])
+    assert sixteen["waiting-area"] == sixteen["waiting"]
