@@ -87,8 +87,6 @@ def _swing(glyphs: Glyphs) -> tuple[str, str, str]:
     if glyphs.tones:
         half = glyphs.solid[4] * 3
         return half, "fed.4", "solid: the mean of one column; pale: up to its highest"
-    if glyphs.pale:
-        return glyphs.pale * 3, "fed", "above the mean of one column, up to its highest"
     return glyphs.ranges[0][8] * 3, "fed", "from the lowest to the highest of one column"
 
 
