@@ -67,11 +67,12 @@ def _many_actors(s: Setting) -> None:
 
 def _shares_with_itself(s: Setting) -> None:
     """Three programs of one person, one after the other's kernels or through MPS."""
+    s.computer(cards=CARDS[:3])
     if s.pick((True, False)):
         s.run(others.mps)
     for share in (s.some(0.2, 0.45), s.some(0.2, 0.45)):
         s.run(others.tenant, share, "mira")
-    s.train(gpu=s.pick((0.05, 0.1)))
+    s.train(gpu=s.pick((0.05, 0.1)), memory_gib=9.0)
 
 
 def _one_of_four(s: Setting) -> None:
