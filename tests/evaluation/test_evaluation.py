@@ -38,6 +38,16 @@ def test_a_simulated_machine_is_diagnosed_right(simulated: Case) -> None:
         assert outcome.alarms == ()
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_programs_of_one_person_are_not_sent_to_another_gpu(number: int) -> None:
+    """Who shares a GPU with other programs of their own, through MPS or by turns, is at most told
+    what these take."""
+    kind = next(kind for kind in KINDS if kind.name == "shares_with_itself")
+    for outcome in judge(case(kind, number, 5)):
+        assert not [advice for advice in outcome.advice if "another GPU" in advice]
+        assert outcome.alarms == ()
+
+
 def test_a_simulated_machine_is_the_same_each_time() -> None:
     """Everything follows from a case's name."""
     one = SIMULATED[0]

@@ -72,7 +72,8 @@ def check(window: Window) -> Verdict:
         friendly = all(_is_friendly(job.job, gpu) for gpu in taking)
         return _together(taking) if friendly else _taking(job.job, taking)
     if holding:
-        return _holding(holding)
+        friendly = all(_is_friendly(job.job, gpu) for gpu in holding)
+        return _holding(holding, friendly=friendly)
     clear_if(not at_work, "the job itself runs nothing")
     unknown_if(len(known) < len(gpus), _NO_SHARES)
     return Clear(f"no other process uses its {words.verb(gpus, 'GPU', 'GPUs')}")
@@ -160,18 +161,25 @@ def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
     )
 
 
-def _holding(gpus: list[GpuFacts]) -> Firing:
+def _holding(gpus: list[GpuFacts], *, friendly: bool) -> Firing:
     held = highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
     ask = Advice(
         f"Before trying a larger batch, ask whether {units.listed(_others(gpus))} can free it, or "
         "use another GPU.",
         why="memory that others hold cannot be used here",
     )
+    if friendly:
+        ask = Advice(
+            f"Before trying a larger batch, count what {units.listed(_others(gpus))} may still "
+            "need.",
+            why="programs of one user share the memory as well",
+        )
+    holders = "programs of the same user" if friendly else "processes"
     blind = any(gpu.foreign_busy_percent is None for gpu in gpus)
     little = "" if blind else f" but use {either('it', 'them')} little"
     return Firing(
         severity=None if any(_is_crowded(gpu) for gpu in gpus) else "info",
-        summary=f"Other processes hold {words.amount(held)} of memory on {GPUS}{little}",
+        summary=f"Other {holders} hold {words.amount(held)} of memory on {GPUS}{little}",
         evidence=_evidence(gpus),
         advice=(ask,),
         strength=0.7,

@@ -64,6 +64,7 @@ gloo | collective_wait straggler | oscillation undecided |
 pipeline | pipeline_bubbles | oscillation undecided collective_wait | busy_without_work
 sync_every_step | sync_every_step python_bound | oscillation undecided |
 python_bound | python_bound sync_every_step | oscillation undecided |
+offload | | oscillation undecided |
 batch_too_small | batch_too_small python_bound busy_without_work | oscillation |
 environments | actors_cpu_bound | oscillation undecided |
 processor | trains_on_cpu | undecided |

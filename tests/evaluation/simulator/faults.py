@@ -10,6 +10,7 @@ from tests.evaluation.simulator.setting import (
     killed,
     late_save,
     new_epoch,
+    optimizer_on_host,
     recompile,
     save,
     send,
@@ -141,6 +142,20 @@ def _items(s: Setting) -> None:
     s.train(gpu=0.2, awaited=parts, gap=0.2 / parts * s.some(0.4, 1.0), host=0.05)
 
 
+def _optimizer_on_host(s: Setting) -> None:
+    cores, gpu = s.computer(cores=s.pick((32, 64))).cores.number, s.some(0.3, 0.8)
+    update = optimizer_on_host(s.some(1e9, 4e9), 2e10, gpu * s.some(0.4, 1.2), int(cores * 0.9))
+    s.train(gpu=gpu, batch_cpu=0.05, pauses=((0.0, update),), command="python pretrain.py")
+
+
+def _weights_on_host(s: Setting) -> None:
+    """FSDP with offload: the weights of each layer are fetched before it, its gradients leave."""
+    s.computer(cores=32)
+    gpu, speed = s.some(0.15, 0.4), s.some(1.2e10, 2.4e10)
+    copies = optimizer_on_host(speed * gpu * s.some(0.4, 1.0), speed, 0.0, 0)
+    s.train(gpu=gpu, batch_cpu=0.03, pauses=((0.0, copies),))
+
+
 def _slow_python(s: Setting) -> None:
     gpu = s.pick((0.03, 0.1))
     s.train(gpu=gpu, host=gpu * s.some(1.4, 4.0), work=s.some(0.3, 0.7))
@@ -251,6 +266,8 @@ FAULTS = (
     Kind("stages_take_turns", "pipeline", _stages_take_turns, 2),
     Kind("items", "sync_every_step", _items),
     Kind("slow_python", "python_bound", _slow_python, 2),
+    Kind("optimizer_on_host", "offload", _optimizer_on_host, 2),
+    Kind("weights_on_host", "offload", _weights_on_host, 2),
     Kind("tiny_batches", "batch_too_small", _tiny_batches),
     Kind("rollouts", "environments", _rollouts, 2),
     Kind("few_actors", "environments",

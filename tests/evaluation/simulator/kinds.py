@@ -65,6 +65,16 @@ def _many_actors(s: Setting) -> None:
     s.run(others.learner, 16, 0.06)
 
 
+def _shares_with_itself(s: Setting) -> None:
+    """Three programs of one person, one after the other's kernels or through MPS."""
+    s.computer(cards=CARDS[:3])
+    if s.pick((True, False)):
+        s.run(others.mps)
+    for share in (s.some(0.2, 0.45), s.some(0.2, 0.45)):
+        s.run(others.tenant, share, "mira")
+    s.train(gpu=s.pick((0.05, 0.1)), memory_gib=9.0)
+
+
 def _one_of_four(s: Setting) -> None:
     s.computer(4, 32)
     for rank in s.train():
@@ -114,6 +124,8 @@ KINDS = (
     _healthy("many_actors", _many_actors),
     _healthy("sweeps", lambda s: s.run(others.sweep)),
     _healthy("simulates", lambda s: s.run(others.molecules)),
+    # Where something is said, it is what they take together, which is no warning.
+    _healthy("shares_with_itself", _shares_with_itself, 2, "other_tenant"),
     _healthy("one_of_four", _one_of_four, also="one_of_many_gpus " + _GAPS),
     _healthy("desktop", _desktop),
     _healthy("empty", _empty),

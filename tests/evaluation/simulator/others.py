@@ -199,10 +199,17 @@ def graphics(machine: Machine) -> Program:
         yield 0.06
 
 
-def tenant(machine: Machine, share: float, index: int = 0) -> Program:
-    """Somebody else's program takes turns on the same GPU."""
+def mps(machine: Machine) -> Program:
+    """The server through which the kernels of one user's programs run side by side."""
+    server = machine.spawn("nvidia-cuda-mps-server", name="nvidia-cuda-mps-server")
+    machine.gpus[0].memory[server.pid] = 0.03 * GIB
+    yield 1e9
+
+
+def tenant(machine: Machine, share: float, user: str = "olaf") -> Program:
+    """Another program takes turns on the same GPU: somebody else's, or the same person's."""
     rank = _process(machine, "python sweep.py --seed 3", 0.0)
-    rank.proc.user, rank.device = "olaf", machine.gpus[index]
+    rank.proc.user, rank.device = user, machine.gpus[0]
     rank.device.memory[rank.proc.pid] = 4.0 * GIB
     while True:
         end = rank.device.run(0.02, pid=rank.proc.pid, work=0.6)

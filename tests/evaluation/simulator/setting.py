@@ -190,6 +190,23 @@ def new_epoch(seconds: float) -> Pause:
     return pause
 
 
+def optimizer_on_host(size: float, speed: float, seconds: float, threads: int) -> Pause:
+    """Gradients go to host memory, its cores update the weights (OpenMP, as DeepSpeed's CPU Adam),
+    and the weights come back; the GPU has nothing to do meanwhile (ZeRO-Offload, 2021)."""
+
+    def pause(rank: Rank) -> Program:
+        world, cores, proc = rank.machine.world, rank.machine.cores, rank.proc
+        for track in (rank.device.sent, rank.device.received):
+            end = world.now + size / speed
+            track.add(world.now, end, speed)
+            yield from rank.wait(end)
+            if track is rank.device.sent and threads:
+                world.start(cores.burn(proc.pool, seconds, threads - 1))
+                yield from cores.burn(proc.main, seconds)
+
+    return pause
+
+
 def stopped(rank: Rank) -> Program:
     """Ctrl-Z, or a scheduler that suspends it."""
     for proc in rank.machine.procs:

@@ -32,6 +32,9 @@ thread, the one of the backward pass and part of those that pin memory and drive
 OFFLOADS_BYTES_PER_SECOND = 5e9
 """Over PCIe, in one direction, on average: float32 images at several thousand a second are below 2
 GB/s; weights, gradients or optimizer states that live in host memory cross it in each step."""
+RETURNS_BYTES_PER_SECOND = 1e9
+"""Over PCIe in each direction, on average, of a job on one GPU: data only go to it, and losses or
+predictions that come back are small. Several GPUs exchange gradients over PCIe as well."""
 SAVES = ("saves", "a save")
 OUTSIDE = "something outside (a network, a person)"
 OWN_WORK = "its own work on the CPU"
@@ -66,7 +69,10 @@ def offload(job: JobFacts, gpus: Sequence[GpuFacts]) -> str | None:
         return f"each rank computes on {used} beside its loader, as an offloaded optimizer does"
     both = [(gpu.pcie_rx_bytes_per_second, gpu.pcie_tx_bytes_per_second) for gpu in gpus]
     rate = words.mean([words.highest(rates) for rates in both])
-    if words.is_at_least(rate, OFFLOADS_BYTES_PER_SECOND):
+    alone = len(gpus) == 1 and len(job.ranks) < 2
+    returned = words.mean([min(up, down) for up, down in both if up and down])
+    returns = alone and words.is_at_least(returned, RETURNS_BYTES_PER_SECOND)
+    if returns or words.is_at_least(rate, OFFLOADS_BYTES_PER_SECOND):
         return f"{words.amount(rate or 0.0)}/s cross PCIe, as with weights kept in host memory"
     return None
 

@@ -325,6 +325,15 @@ TENANT = Cases("other_tenant", {
         window(gpus=(gpu(foreign_memory_bytes=20.0 * GIB),)),
         {"severity": "info", "lost_share": None},
     ),
+    "nobody is asked to free their own memory": (
+        window(
+            job=job(model={"user": "ann"}),
+            gpus=(gpu(foreign_busy_percent=2.0, foreign_memory_bytes=20.0 * GIB,
+                      others=of_ann(2)),),
+        ),
+        {"severity": "info", "summary": "Other programs of the same user hold 20",
+         "advice.0.action": "count what"},
+    ),
     "on a full card, what they hold is missing": (
         window(gpus=(FULL_CARD,)), {"severity": "warning"},
     ),

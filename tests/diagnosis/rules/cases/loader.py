@@ -502,6 +502,10 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
     "an optimizer on 29 cores keeps the main thread busy, too": (
         alone(cpu_cores=29.0), "offload",
     ),
+    "weights that go to the GPU and gradients that come back keep it busy, too": (
+        replace(alone(), gpus=(w.gpu(busy=w.swinging(0.4), pcie_rx_bytes_per_second=3.7e9,
+                                     pcie_tx_bytes_per_second=3.7e9),)), "offload",
+    ),
     "others use its GPU, too": (
         replace(alone(), gpus=(w.gpu(busy=w.swinging(0.4), foreign_busy_percent=30.0),)), "others",
     ),

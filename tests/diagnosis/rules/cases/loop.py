@@ -173,6 +173,11 @@ PYTHON = Cases("python_bound", {
         launching(gpus=(w.gpu(busy=w.steady(45.0), pcie_rx_bytes_per_second=12e9),)),
         "11.2G/s cross PCIe",
     ),
+    "weights and gradients that cross PCIe both ways": (
+        launching(gpus=(w.gpu(busy=w.steady(45.0), pcie_rx_bytes_per_second=3.7e9,
+                              pcie_tx_bytes_per_second=3.7e9),)),
+        "3.4G/s cross PCIe",
+    ),
     "gradients go to the host, where they are kept": (
         launching(gpus=(w.gpu(busy=w.steady(45.0), pcie_tx_bytes_per_second=8e9),)), "PCIe",
     ),
