@@ -172,9 +172,10 @@ def _holding(gpus: list[GpuFacts], *, friendly: bool) -> Firing:
         ask = Advice(
             f"Before trying a larger batch, count what {units.listed(_others(gpus))} may still "
             "need.",
-            why="programs of one user share the memory as well",
+            why="programs that share a GPU share its memory as well",
         )
-    holders = "programs of the same user" if friendly else "processes"
+    own = "programs under MPS" if _runs_mps(gpus[0]) else "programs of the same user"
+    holders = own if friendly else "processes"
     blind = any(gpu.foreign_busy_percent is None for gpu in gpus)
     little = "" if blind else f" but use {either('it', 'them')} little"
     return Firing(
