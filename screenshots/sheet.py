@@ -122,10 +122,10 @@ the table has what is left, whether or not it is full. Nothing here depends on w
 nothing moves when processes and findings come and go. Of a GPU's rows *stacked* has a heading, the
 busy chart, the power's chart and a row of gauges; *wide* the busy chart in all rows, and at its
 right numbers in columns with their gauges below; *single* is one line of the same columns. Their
-headings stand once: in the edge above, or without edges in the row of the time axis. Without a GPU the band has three rows (two below 16), then come the
-host and the table. *Boxed* has edges around the parts, with a title and the keys for what is in
-each: five rows, and two columns for the sides. A message stands for a moment over the row above the
-keys."""
+headings stand once: in the edge above, or without edges in the row of the time axis. Without a GPU
+the band has three rows (two below 16), then come the host and the table. *Boxed* has edges around
+the parts, with a title and the keys for what is in each: five rows, and two columns for the sides.
+A message stands for a moment over the row above the keys."""
 
 _COLOUR_TEXT = """\
 The busy chart of a GPU has the colour of what it does, and the word stands beside it; gauges are
