@@ -12,7 +12,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Host
 from gpuwatch.core.registry import HOST as FIELDS
 from gpuwatch.core.registry import Field
-from gpuwatch.tui.charts.strips import highest, nice_ceiling
+from gpuwatch.tui.charts.strips import highest, nice_ceiling, scale_marks
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, OVERVIEW_KEYS, bindings
 from gpuwatch.tui.pages.layout import (
     BOTTOM,
@@ -36,7 +36,7 @@ from gpuwatch.tui.panels import findings, processes, time_axis
 from gpuwatch.tui.panels import gpus as gpu_rows
 from gpuwatch.tui.panels.bars import HEADER, footer_panel
 from gpuwatch.tui.panels.findings import gpu_names
-from gpuwatch.tui.panels.gpus import LEAD, gauge
+from gpuwatch.tui.panels.gpus import LEAD, NUMBER_END, gauge
 from gpuwatch.tui.panels.time_axis import shown_host
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, left, right, width_of
 from gpuwatch.tui.view import SORT_KEYS, RowKey, View
@@ -77,7 +77,7 @@ def _host_rows(page: Page) -> int:
 
 def _draw_host(page: Page, rows: int) -> Drawn:
     # Its charts begin where those of the GPUs above do.
-    lead = max([LEAD, *[start for start, _ in page.spans[:1]]])
+    lead = page.spans[0][0] if page.spans and page.width >= _HALVES_WIDTH else LEAD
     return draw_host(page.view, page.width, rows, lead), []
 
 
@@ -168,6 +168,7 @@ class _HostPainter:
     def __init__(self, view: View, host: Host, width: int, lead: int) -> None:
         self._view = view
         self._lead = lead
+        self._number_end = NUMBER_END if lead == LEAD else lead - 2
         self._host = host
         self._width = width
         self._glyphs = view.glyphs
@@ -229,7 +230,8 @@ class _HostPainter:
 
     def _cpu(self, width: int, rows: int = 1) -> list[Line]:
         cpu, text = _CPU.name, _cpu_text(self._host)
-        return self._charted(_CPU.short, text, cpu, 100.0, width, rows, braille=False)
+        ticks = scale_marks(rows)
+        return self._charted(_CPU.short, text, cpu, 100.0, width, rows, ticks=ticks, braille=False)
 
     def _memory_line(self, width: int) -> Line:
         """Draw memory, which moves slowly, as a gauge."""
@@ -242,7 +244,7 @@ class _HostPainter:
 
     def _label(self, row: Row, label: str, text: str, style: str) -> Row:
         """Add a label and its number, up to where the charts begin."""
-        row.add("  ").add(label, "label").pad_to(self._lead - 2 - width_of(text))
+        row.add("  ").add(label, "label").pad_to(self._number_end - width_of(text))
         return self._add_number(row, text, style)
 
     def _add_number(self, row: Row, text: str, style: str) -> Row:
@@ -259,17 +261,19 @@ class _HostPainter:
         width: int,
         rows: int = 1,
         *,
+        ticks: Mapping[int, str] | None = None,
         braille: bool = True,
     ) -> list[Line]:
-        """Draw a chart with its label and number, aligned with the GPUs' charts above."""
+        """Draw a chart with its label, its number and marks of its scale."""
         room = max(0, width - self._lead - 1)
         lines = []
         for number, drawn in enumerate(self._chart(name, room, limit, rows, braille=braille)):
             row = Row(width)
             if number == 0:
                 self._label(row, label, value, "value")
-            row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule")
-            lines.append(row.add_runs(drawn, room).line())
+            tick = (ticks or {}).get(number, "")
+            row.pad_to(self._lead - 1 - len(tick)).add(tick, "dim")
+            lines.append(row.add(self._glyphs.separator, "rule").add_runs(drawn, room).line())
         return lines
 
     def _network(self, width: int) -> Line:
@@ -315,11 +319,10 @@ class _HostPainter:
         lines = [*self._cpu(self._width, high), self._memory_line(self._width)]
         room = max(1, self._width - self._lead - 1)
         for one in _RATES:
-            # The scale stands before the chart, as wide as the others: they have one time axis.
-            name, text = one.name, self._text(one)
-            ceiling = self._ceiling(name, room)
-            scale = f"{self._glyphs.up}{units.size(ceiling)}".replace(".0", "")
-            lines += self._charted(f"{one.short} {scale}", text, name, ceiling, self._width)
+            ceiling = self._ceiling(one.name, room)
+            ticks = {0: units.size(ceiling).replace(".0", "")}
+            text = self._text(one)
+            lines += self._charted(one.short, text, one.name, ceiling, self._width, ticks=ticks)
         if rows >= _FULL_ROWS - 2:
             self._view.chart_columns = room
             axis, _ = time_axis.draw(self._view, self._window, [(self._lead, room)], self._width)

@@ -10,7 +10,7 @@ from gpuwatch.core.model import Gpu, GpuReading
 from gpuwatch.core.registry import GPU
 from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.pages import detail, findings, job, overview
-from gpuwatch.tui.panels.gpus import QUIET, brief_name, metrics, notes, quiet_text
+from gpuwatch.tui.panels.gpus import QUIET, brief_name, facts, metrics, notes
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.runs import Runs, mark_now
 from gpuwatch.tui.terminal.frame import Line, plain
@@ -139,10 +139,12 @@ def numbers(lines: Iterable[str]) -> set[str]:
 
 def of_gpu(one: Gpu) -> set[str]:
     """Every number that may be said of it; of a long name parts may be left out."""
-    metric_texts = [text for metric in metrics(one) for text in (metric.text, metric.brief)]
-    quiet = [quiet_text(one, name) for name in QUIET]
-    quiet += [GPU[name].text(getattr(one.reading, name)) for name in QUIET]
-    said = [*metric_texts, *(text for text, _ in notes(one)), *quiet, one.identity.name]
+    said = [one.identity.name, *(text for text, _ in notes(one))]
+    for metric in metrics(one):
+        said += [metric.text, metric.brief, metric.limit_text]
+    for fact in facts(one):
+        said += [fact.in_line, *(text for _, text in fact.pairs)]
+    said += [GPU[name].text(getattr(one.reading, name)) for name in QUIET]
     names = [brief_name(one.identity, width) for width in (9, 16)]
     return numbers([*said, *names, units.gpu_label(one)])
 
