@@ -70,6 +70,12 @@ GROUPS = {
 _FILES = {"compare": "report", "demo-job": "demo_job"}
 """The file of a command that is not named like it."""
 _COMMANDS = frozenset(name for group in GROUPS.values() for name in group)
+_PARTS = {
+    "export": "gpuwatch report FILE --csv OUT writes its readings as CSV",
+    "merge": "gpuwatch report and diagnose take several FILEs",
+    "stacks": "gpuwatch diagnose --stacks --pid PID samples them",
+}
+"""What people look for as a command, and which one does it."""
 _EXAMPLES = (
     ("gpuwatch", "the dashboard; --demo simulates a machine"),
     ("gpuwatch --pid 4242", "only the job of this process"),
@@ -94,6 +100,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            # The nearest alone: --gpus is not --user.
+            error.possibilities = (error.possibilities or [])[:1]
         return complain(error.format_message(), error.exit_code)
     except SentenceError as error:
         if error.exit_code == EXIT_OUTPUT:
@@ -162,7 +171,8 @@ def _unknown(name: str) -> str:
     """Return the sentence for a command that there is not."""
     near = get_close_matches(name, _COMMANDS, 1, 0.6)
     hint = f"did you mean {near[0]}? " if near else ""
-    return f"There is no command {clean(name, 60)!r}: {hint}gpuwatch --help lists the commands."
+    hint = _PARTS.get(name) or f"{hint}gpuwatch --help lists the commands"
+    return f"There is no command {clean(name, 60)!r}: {hint}."
 
 
 class _Commands(click.Group):
@@ -274,8 +284,9 @@ def _refuse_misplaced_options(context: click.Context, command: str) -> None:
             continue
         option = parameter.opts[-1]
         if parameter.name in known:
+            given = "" if getattr(parameter, "is_flag", False) else " ..."
             raise click.UsageError(
-                f"{option} goes after the command, as in: gpuwatch {command} {option}"
+                f"{option} goes after the command, as in: gpuwatch {command} {option}{given}"
             )
         raise click.UsageError(
             f"{option} is for the dashboard: gpuwatch {command} does not use it."
