@@ -188,6 +188,9 @@ class _Commands(click.Group):
             return None
         module = import_module(f"gpuwatch.commands.{_FILES.get(cmd_name, cmd_name)}")
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        if cmd_name in _ELSEWHERE and all(one.name != "host" for one in command.params):
+            # For its help and completion: with it, another command runs (``resolve_command``).
+            option_host("Run this on HOST over ssh", expose_value=False)(command)
         return command
 
     def resolve_command(
