@@ -100,10 +100,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except click.ClickException as error:
+        said: click.ClickException = error
         if isinstance(error, click.NoSuchOption):
             # The nearest alone: --gpus is not --user.
-            error.possibilities = (error.possibilities or [])[:1]
-        return complain(error.format_message(), error.exit_code)
+            nearest = list(error.possibilities or ())[:1]
+            said = click.NoSuchOption(error.option_name, possibilities=nearest)
+        return complain(said.format_message(), error.exit_code)
     except SentenceError as error:
         if error.exit_code == EXIT_OUTPUT:
             _discard_output()
