@@ -145,11 +145,7 @@ def _traces(
     shown = [(trace, high.gpu) for trace in job_charts.gpu_traces(view, alone)]
     if several:
         shown.append((job_charts.spread_trace(view, gpus), high.spread))
-    reading = rule_of(finding.rule).chart
-    others = job_charts.metric_traces(view, alone, reading)
-    if job is not None:
-        others += job_charts.host_traces(view, job)
-        others += job_charts.disk_traces(view, job, reading)
+    others = job_charts.evidence(view, finding, alone, job)
     return [*shown, *[(trace, high.other) for trace in others]]
 
 
