@@ -5,14 +5,13 @@ They are of its GPUs, what it reports of its loop, its processes and its disk.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 from operator import truediv
 from typing import Any, cast
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import Gpu, Job
-from gpuwatch.core.registry import GPU
+from gpuwatch.core.registry import GPU, Field
 from gpuwatch.core.store import PolledThenSampled, Series
 from gpuwatch.diagnosis.finding import Finding, about_job, severity_place
 from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, UNDERUSED, WAITING
@@ -326,33 +325,32 @@ def metric_traces(view: View, sides: Sequence[Sequence[Gpu]], name: str) -> list
 def metric_trace(view: View, gpus: Sequence[Gpu], name: str, apart: bool = False) -> Trace:
     """Return a chart of a reading of GPUs, in their mean; in short they are called by their number
     where they are drawn ``apart`` from others."""
-    field, gpu, uuids = GPU[name], gpus[0], tuple([one.uuid for one in gpus])
+    field, symbol, uuids = GPU[name], GPU[name].unit.symbol, tuple([gpu.uuid for gpu in gpus])
+    gpus = [shown_gpu(view, gpu, facts=True) for gpu in gpus]
+    gpu, find = gpus[0], [view.history.gpu(uuid, name) for uuid in uuids]
     limits = {one.field.name: one.limit for one in scaled_metrics(view, gpu, 120)}
-    limit = limits.get(name, gpu.identity.sm_clock_max_mhz if name == "sm_clock_mhz" else None)
-    is_rate = name.endswith("_per_second")
-    if limit is None and not is_rate:
-        limit = 100.0
-    top = (
-        units.size(limit).replace(".0", "")
-        if field.unit.symbol == "bytes"
-        else f"{limit:.0f}"
-        if limit
-        else ""
-    )
+    limits |= {"sm_clock_mhz": gpu.identity.sm_clock_max_mhz}
+    limit = limits.get(name, 100.0 if symbol == "%" else None)
     whose = f"GPU {units.gpu_label(gpu)}" if len(gpus) == 1 else f"{len(gpus)} GPUs"
     called, state = _NAMES.get(name, field.short), state_of(view, gpu)
-    find = [view.history.gpu(uuid, name) for uuid in uuids]
-    now = [getattr(one.reading, name) for one in gpus]
     return Trace(
         kind=name,
         label=f"{whose} {called}",
         short=whose.lower() if apart else called,
-        text=field.text(mean(map(_shown, repeat(view), find, now))),
+        text=field.text(mean(getattr(one.reading, name) for one in gpus)),
         style=state.hue if state in _SAYS else "host",
         series=find[0] if len(find) == 1 else Together((name, *uuids), lambda: find),
         limit=limit,
-        top=top,
+        top=_top(field, limit),
+        bytes="bytes" in symbol,
     )
+
+
+def _top(field: Field, limit: float | None) -> str:
+    """Return the end of a scale in at most five characters: ``700``, ``140G``."""
+    if limit is None:
+        return ""
+    return field.text(limit).removesuffix(field.unit.symbol).replace(".0", "").replace(".4", "")
 
 
 def _trace(
@@ -461,6 +459,8 @@ PANEL = Panel("charts", _rows, _draw)
 LEAD = 28
 """Cells before the charts where there is room for ticks."""
 _TICK_WIDTH = 5
+_NARROW_LABEL, _NARROW_NUMBER = 7, 5
+"""Cells for the label and the number where there are no ticks."""
 
 
 def span(width: int) -> tuple[int, int]:
@@ -516,16 +516,20 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
 
 def _name(row: Row, trace: Trace, lead: int, ellipsis: str) -> None:
     """Add what a chart is called, in short where that has no room, and its number."""
+    text = trace.text
     if lead == LEAD:
         end = lead - 1 - _TICK_WIDTH
-        whole = 3 + width_of(trace.label + trace.text) <= end
+        whole = 3 + width_of(trace.label + text) <= end
         row.add("  ").add(trace.label if whole else trace.short, "label")
     else:
         end = lead - 2
-        row.add(" ").add(left(trace.short, 7), "label")
+        # Its unit gives way to the number.
+        text = text if width_of(text) <= _NARROW_NUMBER else text.removesuffix("MHz")
+        room = min(_NARROW_LABEL, end - 1 - width_of(text))
+        row.add(" ").add(left(trace.short, room, ellipsis), "label")
     # Colour is for charts and words of state: a number is what it is.
     style = "text" if trace.is_quiet else "value"
-    row.add(right(trace.text, end - row.used, ellipsis), style)
+    row.add(right(text, end - row.used, ellipsis), style)
 
 
 def _scale(trace: Trace, window: TimeWindow, width: int) -> tuple[float, str]:
