@@ -58,7 +58,7 @@ RULE = Rule(
     of_rest=True,
     explains={"oscillation"},
     has_look_alikes=False,
-    chart="memory_used_bytes",
+    charts=("memory_used_bytes",),
 )
 IDLE_PERCENT = 1.0
 HELD_BYTES = words.GIB  # of the job's processes
