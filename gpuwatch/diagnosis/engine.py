@@ -120,9 +120,12 @@ class Engine:
         self._time.add_snapshot(snapshot, seconds)
         # What was said of GPUs that cannot be read any more does not stand for a moment longer.
         at_once = self._take_there(snapshot)
+        self._unix = snapshot.taken_at_unix_seconds
         if at_once or self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:
-            self._unix = snapshot.taken_at_unix_seconds
             self._evaluate(now)
+        for one in self._seen.values():
+            one.subject.count_until(now, self._watched)
+        self._stale = True
         self._newest = snapshot
 
     def finish(self) -> None:
@@ -134,7 +137,6 @@ class Engine:
         now = newest.monotonic_seconds
         if self._last != now or any(one.subject.looked_at < now for one in self._seen.values()):
             self._changed = True
-            self._unix = newest.taken_at_unix_seconds
             self._evaluate(now)
 
     def _ends_a_job(self, snapshot: Snapshot) -> bool:
@@ -163,7 +165,8 @@ class Engine:
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """Diagnosis of the last evaluation; the same object until the next one."""
+        """Diagnosis up to the newest snapshot: causes as they were when they were looked at last,
+        and what was lost to them by now."""
         if self._stale:
             self._stale = False
             self._diagnosis = self._compose()

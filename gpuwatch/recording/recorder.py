@@ -139,10 +139,10 @@ class Recorder:
         if self._redact:
             snapshot, diagnosis = redacted(snapshot), None
         self._latest = snapshot.taken_at_unix_seconds
-        self._note_diagnosis(self._latest, diagnosis or self._diagnosed(snapshot))
         written = self._can_write() and self._put(snapshot)
-        # The statistics of a frame are written after it, before the next.
+        # What a frame says of its minute is written after it, before the next.
         self._statistics.add_snapshot(snapshot)
+        self._note_diagnosis(self._latest, diagnosis or self._diagnosed(snapshot))
         if not written:
             self._lost += 1
             self._before = None

@@ -604,7 +604,6 @@ class EvidenceScreen(ScrolledScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(EVIDENCE_KEYS)
     CANVAS_ID = "evidence"
-    IN_FULL = True
 
     _last: Finding | None = None
     _last_at = 0.0

@@ -3,7 +3,7 @@
 import base64
 import dataclasses
 import re
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -244,7 +244,7 @@ async def test_the_engine_sees_every_snapshot() -> None:
 
 async def test_a_starved_machine_is_diagnosed_on_the_screen() -> None:
     """With the real engine: within 15 seconds the line names the loader; its evidence has the
-    documentation of the rule and the chart, and what is lost to the second."""
+    documentation of the rule and the chart."""
     what = scene("starved", 1, seconds=20)
     async with driven(what.past[0], (120, 40), make_engine=new_engine) as drive:
         assert "Collecting data for a diagnosis" in drive.lines[2]
@@ -255,11 +255,6 @@ async def test_a_starved_machine_is_diagnosed_on_the_screen() -> None:
         assert "num_workers 2 ->" in drive.lines[3]
         await drive.press("d")
         assert "loader is CPU-bound" in drive.text
-        lost = []
-        for snapshot in what.past[16:20]:
-            await drive.feed(snapshot)
-            lost.append(drive.view.diagnosis.causes[0].cost_gpu_seconds)
-        assert all(0.0 < later - sooner < 2.0 for sooner, later in pairwise(lost))
         await drive.press("end")
         last = find("loader_cpu_bound").documentation.split()[-1]
         assert last in drive.text
