@@ -237,7 +237,7 @@ def _standing(view: View, finding: Finding, until: float | None) -> list[str]:
     if finding.gain is not None:
         unknown = "gain not known, " if finding.gain.factor is None else ""
         texts.append(clean(unknown + finding.gain.in_full))
-    texts += lost_sentence(finding, view.price_per_gpu_hour)
+    texts += lost_sentence(finding, view)
     who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
     return [*texts, *([who] if who else [])]
 
@@ -314,7 +314,11 @@ def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
         changed = ", ".join([clean(each.change) for each in one.advice if each.wanted is not None])
         # Where nothing is to be set, what it is in this one: how many orphans, what they hold.
         says = changed or clean(one.summary)
-        for text, style in ((lost(one), "label"), (says, "value"), (whose(one, jobs), "label")):
+        for text, style in (
+            (lost(one, view, width), "label"),
+            (says, "value"),
+            (whose(one, jobs), "label"),
+        ):
             if text and row.room > 3:
                 row.add("  ").add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
         yield row.line()

@@ -533,6 +533,24 @@ def test_the_evidence_for_many_gpus_shows_one_of_them_all_of_them_and_who_feeds_
     assert "reading" in text
 
 
+def test_a_share_of_all_gpus_is_told_from_that_of_those_that_wait() -> None:
+    """Three GPUs wait half of the time for the fourth: of all four that is less, and says so; the
+    sum of the header is of as many."""
+    what = scene("imbalanced", 4, seconds=60)
+    engine = new_engine()
+    for snapshot in (*what.past, what.now):
+        engine.push(snapshot)
+    view = view_of(what, diagnosis=engine.diagnosis)
+    text = " ".join(drawn(view, 120, 40))
+    assert "spend 51% of the time waiting" in text
+    assert "38% of 4 GPUs lost  Balance the work" in text
+    assert "1.5 of 4 GPUs lost" in text
+    (one,) = engine.diagnosis.causes
+    assert "38% of 4 GPUs lost; " in "\n".join(
+        texts(draw_evidence(view, one, 80, 24, 0, documentation=None)[0].lines)
+    )
+
+
 def test_orphans_of_several_jobs_are_one_finding_with_a_list() -> None:
     """They are said once, and the evidence has a row for each job."""
     what = scene("starved", 8, seconds=30)
