@@ -10,6 +10,8 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
+from statistics import fmean
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuwatch.core.model import BusySample, Gpu, GpuIdentity, GpuReading, Problem, ReasonSeconds
@@ -279,6 +281,12 @@ class SimulatedGpu:
         return self._idle_seconds > _CLOCKS_STAY_UP_SECONDS
 
     # -- what the driver reports -------------------------------------------------------------------
+
+    def sampled_percent(self, seconds: float) -> float:
+        """Return the mean of the samples of the last ``seconds``, as the driver has it of each
+        process, too."""
+        count = max(1, round(seconds / TICK_SECONDS))
+        return fmean([percent for _, percent in islice(reversed(self.samples), count)] or [0.0])
 
     def lacks(self, field: str) -> bool:
         return field in self._missing
