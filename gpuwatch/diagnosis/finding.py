@@ -82,17 +82,16 @@ class Gain:
 
     @property
     def in_full(self) -> str:
-        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``; the range alone where the
-        estimate is one of its ends: ``1.5 to 2.0 times faster``."""
+        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``; where the estimate is an end
+        of its range, the other: ``about 2.0 times faster (at least 1.5)``."""
         if self.factor is None:
             return self.says
         estimate, low, high = [f"{times:.1f}" for times in (self.worth, self.low, self.high)]
         if low == high:
             return self.says
-        faster = f"{self.brief} ({low} to {high})"
-        if estimate in (low, high):
-            faster = f"{low} to {high} times faster"
-        return f"{faster}, limited by {self.limited_by}"
+        ends = {high: f"at least {low}", low: f"at most {high}"}
+        within = ends.get(estimate, f"{low} to {high}")
+        return f"{self.brief} ({within}), limited by {self.limited_by}"
 
 
 _BETWEEN = "||"
