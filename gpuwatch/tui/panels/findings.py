@@ -6,6 +6,7 @@ nothing is; readings that fail; what a change brought about.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -175,6 +176,23 @@ def changes(finding: Finding, room: int) -> str:
             break
         text = more
     return text
+
+
+_ASIDE, _CLAUSE_ENDS = re.compile(r" \([^()]*\)"), re.compile(r"[:;,.](?= )")
+
+
+def shortened(text: str, room: int, ellipsis: str) -> str:
+    """Return advice in at most ``room`` cells: without what stands in brackets, and up to the end
+    of a clause, if half of the room is used then."""
+    if width_of(text) <= room:
+        return text
+    text = _ASIDE.sub("", text)
+    if width_of(text) <= room:
+        return text
+    ends = [found.start() for found in _CLAUSE_ENDS.finditer(text, 0, room + 1)]
+    if ends and 2 * ends[-1] >= room:
+        return f"{text[: ends[-1]]}{ellipsis}"
+    return fit(text, room, ellipsis)
 
 
 def gain_in(finding: Finding, room: int) -> str:
@@ -494,7 +512,7 @@ def at_length(
     look, indent, rest = "value" if finding.advice else "label", second.used, list[str]()
     if most > 2 and width_of(text) > free:
         text, *rest = wrapped(text, free)
-    second.add(fit(text, free, view.glyphs.ellipsis), look)
+    second.add(shortened(text, free, view.glyphs.ellipsis), look)
     if gain:
         second.add(_GAP).add(gain, "label")
     free = second.room - len(tail) - len(_GAP) - 2
@@ -519,7 +537,7 @@ def _in_a_line(view: View, finding: Finding, width: int, room: int, *, leads: bo
     for text, look in ((loss, "label"), (changes(finding, room), "value")):
         free = room - row.used - len(_GAP) - 1
         if text and free >= min(width_of(text), _LEAST_ADVICE):
-            row.add(_GAP).add(fit(text, free, view.glyphs.ellipsis), look)
+            row.add(_GAP).add(shortened(text, free, view.glyphs.ellipsis), look)
     gain = gain_in(finding, room - row.used - len(_GAP) - 1)
     if gain:
         row.add(_GAP).add(gain, "label")

@@ -31,10 +31,11 @@ from gpuwatch.tui.pages.findings import (
     evidence_body,
     plain_text,
 )
-from gpuwatch.tui.panels.findings import cause, place, present_findings
+from gpuwatch.tui.panels.findings import cause, place, present_findings, shortened
 from gpuwatch.tui.runs import Runs, mark_now, measure_after
 from gpuwatch.tui.terminal.frame import width_of
 from gpuwatch.tui.view import View
+from tests.diagnosis.rules.test_cases import firing_of, table
 from tests.tui.app.test_hostile import HOSTILE
 from tests.tui.controllers.test_stack_sampling import report
 from tests.tui.diagnoses import HandEngine, degraded, diagnosis, nothing, several, starved
@@ -531,6 +532,27 @@ def test_the_evidence_for_many_gpus_shows_one_of_them_all_of_them_and_who_feeds_
         assert sum(label in line[:28] for line in shown) == 1, label
     assert "GPU 1 busy" not in text
     assert "reading" in text
+
+
+def first_advice() -> list[Any]:
+    """What each rule advises first, in each of its cases."""
+    advised = {}
+    for case in table("fires"):
+        rule, window, *_ = case.values
+        firing = firing_of(rule, window)
+        for one in (firing.advice if firing.advice is not None else find(rule).cure)[:1]:
+            advised.setdefault(one.change, pytest.param(one.change, id=case.id))
+    return list(advised.values())
+
+
+@pytest.mark.parametrize("advice", first_advice())
+def test_advice_is_never_cut_before_it_says_what_to_do(advice: str) -> None:
+    """At 80 columns, beside ``100% lost``, there is all of it or at least a whole clause."""
+    shown = shortened(advice, 62, "…")
+    assert width_of(shown) <= 62
+    whole = re.sub(r" \([^()]*\)", "", advice)
+    if shown not in (advice, whole):
+        assert re.search(r"[:;,.] ", whole[: len(shown) + 1])
 
 
 def test_a_share_of_all_gpus_is_told_from_that_of_those_that_wait() -> None:
