@@ -27,7 +27,13 @@ from gpuwatch.diagnosis.finding import (
 from gpuwatch.diagnosis.ledger import Counted, EpisodeKey, Ledger, key_of
 from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.subject import NEW_SHARE, Subject
-from gpuwatch.diagnosis.verdict import EARLY_SECONDS, SubjectStatus, questions, sentence
+from gpuwatch.diagnosis.verdict import (
+    EARLY_SECONDS,
+    NO_GPU,
+    SubjectStatus,
+    questions,
+    sentence,
+)
 
 EVALUATE_SECONDS = 2.0
 """Windows are a minute long: more often would say the same again, at a cost."""
@@ -237,7 +243,7 @@ class Engine:
         return Diagnosis(
             taken_at_unix_seconds=self._unix,
             watched_seconds=self._watched,
-            verdict=sentence(causes, seen),
+            verdict=sentence(causes, seen) if seen or self._has_gpus() else NO_GPU,
             findings=tuple([one for cause in causes for one in cause.members]),
             causes=tuple(causes),
             unknown=tuple(unknown),
@@ -246,6 +252,9 @@ class Engine:
             questions=tuple(questions(seen)),
             pauses=tuple([pause for one in seen for pause in one.pauses]),
         )
+
+    def _has_gpus(self) -> bool:
+        return self._newest is None or bool(self._newest.gpus)
 
     def _with_what_was_lost(self, one: Finding) -> Finding:
         before, cost = self._lost_before.get(key_of(one)), one.cost_gpu_seconds

@@ -140,6 +140,11 @@ class Advice:
         return f"{if_so}{self.setting} {self.present} -> {self.wanted}"
 
 
+def is_in_doubt(advice: Iterable[Advice]) -> bool:
+    """Check whether what is advised begins with a check of the cause."""
+    return any(one.check_first for one in advice)
+
+
 @dataclass(frozen=True, slots=True)
 class RuledOut:
     """A rule that fired, or could have been thought of, and is not the cause here."""
@@ -209,7 +214,7 @@ class Finding:
     @property
     def in_doubt(self) -> bool:
         """Whether its sentence says what may be, and its advice begins with a check of that."""
-        return any(advice.check_first for advice in self.advice)
+        return is_in_doubt(self.advice)
 
     @property
     def share_lost(self) -> float | None:

@@ -50,6 +50,7 @@ UNREAD_SECONDS = 5.0
 a minute has shown."""
 LONG_START_SECONDS = 180.0
 MOST_SENTENCES = 2
+NO_GPU = "No GPU can be read."
 _NOT_YET, _STARTS = "not enough data yet", "starting up"
 
 

@@ -430,8 +430,9 @@ def problems_now(gpus: Sequence[SimulatedGpu], now: float, unix_at_zero: float) 
     for field, words in dict.fromkeys(one for gpu in gpus for one in gpu.slot.failing):
         those = [gpu.identity for gpu in gpus if (field, words) in gpu.slot.failing]
         found.append(messages.cannot_read([(words, field)], those, tables.UNKNOWN, since))
-    if those := [gpu.identity for gpu in gpus if gpu.lacks("busy_samples")]:
-        found.append(messages.unsupported(messages.NO_SAMPLES, "busy_samples", those))
     if those := [gpu.identity for gpu in gpus if gpu.slot.instances]:
-        found.append(messages.unsupported(messages.NO_PROCESS_BUSY, "gpu_busy_percent", those))
+        found.append(messages.no_utilisation(those, divided=True))
+    whole = [gpu for gpu in gpus if not gpu.slot.instances]
+    if those := [gpu.identity for gpu in whole if gpu.lacks("busy_samples")]:
+        found.append(messages.unsupported(messages.NO_SAMPLES, "busy_samples", those))
     return found

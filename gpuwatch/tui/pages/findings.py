@@ -54,6 +54,7 @@ from gpuwatch.tui.panels.findings import (
     severity_sign,
     style_of,
     whose,
+    worth_saying,
 )
 from gpuwatch.tui.panels.table import add_cells, add_headings
 from gpuwatch.tui.panels.time_axis import shown_gpu
@@ -452,10 +453,13 @@ def _above(view: View, width: int) -> list[Line]:
     long was watched."""
     diagnosis, now = view.diagnosis, present_findings(view)
     verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
+    if not view.gpus and (trouble := worth_saying(view)):
+        # Without a driver, that is what there is to say.
+        verdict = clean(trouble[0].message)
     if now:
         order = "worst first" if view.job.last is None else "those of the job shown first"
         verdict = "one finding" if len(now) == 1 else f"{len(now)} findings, {order}"
-    lines = [Row(width).add(f" {text}", "title").line() for text in wrapped(verdict, width - 2)[:2]]
+    lines = [Row(width).add(f" {text}", "title").line() for text in wrapped(verdict, width - 2)[:4]]
     lines += [mark_line(view, width)] if view.mark is not None else []
     return [*lines, *_watched(view, width), *[blank(width)] * (not now)]
 

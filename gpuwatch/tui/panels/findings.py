@@ -24,7 +24,7 @@ from gpuwatch.diagnosis.finding import (
 )
 from gpuwatch.outputs.terminal import wrap
 from gpuwatch.tui.charts.strips import Glyphs
-from gpuwatch.tui.charts.timeline import marks_at
+from gpuwatch.tui.charts.timeline import FindingMark, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
 from gpuwatch.tui.panels.table import fit_command
 from gpuwatch.tui.runs import ended_at, is_about
@@ -32,6 +32,7 @@ from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, width_of, wrapped
 from gpuwatch.tui.view import BeforeOrAfter, View
 
 if TYPE_CHECKING:
+    from gpuwatch.diagnosis.ledger import Episode
     from gpuwatch.diagnosis.rule import Rule
 
 
@@ -87,7 +88,7 @@ def cause(rule: str) -> str:
     return clean(rule_of(rule).title, 22)
 
 
-def cause_of(finding: Finding) -> str:
+def cause_of(finding: Finding | Episode | FindingMark) -> str:
     """Return the cause of a finding, in as much doubt as its sentence."""
     in_doubt = rule_of(finding.rule).title_in_doubt if finding.in_doubt else ""
     return in_doubt or cause(finding.rule)
@@ -270,7 +271,7 @@ def keep_finding_in_sight(view: View, keys: Sequence[FindingKey]) -> bool:
 def _problem_lines(view: View, width: int, most: int) -> list[Line]:
     """Return at most ``most`` lines for the gravest problems; a single one is wrapped rather than
     cut, several get a line each and the last says how many more there are."""
-    problems, glyphs = _worth_saying(view), view.glyphs
+    problems, glyphs = worth_saying(view), view.glyphs
     if not problems or most <= 0:
         return []
     if len(problems) == 1:
@@ -298,10 +299,10 @@ def _signed(
 
 def _problems_are_grave(view: View) -> bool:
     """Return whether the gravest is an error, and no finding says so."""
-    return any(one.severity == "error" for one in _worth_saying(view))
+    return any(one.severity == "error" for one in worth_saying(view))
 
 
-def _worth_saying(view: View) -> list[Problem]:
+def worth_saying(view: View) -> list[Problem]:
     """Errors first, then warnings, each once; what is merely good to know is left to the
     problems screen."""
     there = () if view.snapshot is None else view.snapshot.problems
@@ -380,7 +381,7 @@ def _then(page: Page, most: int) -> list[Line]:
     text, lines = f"{ago}{clean(mark.summary)}{more}", max(1, most - 1)
     if len(wrapped(text, width - 5)) > lines:
         share = f", {units.share(mark.lost_share)} lost" if mark.lost_share else ""
-        text = f"{ago}{cause(mark.rule)}{share}{more}"
+        text = f"{ago}{cause_of(mark)}{share}{more}"
     sign, style = severity_sign(mark.severity, view.glyphs), SEVERITY_STYLES.get(mark.severity)
     return _signed(view, sign, text, style or "warn", width, width - 2, lines)
 

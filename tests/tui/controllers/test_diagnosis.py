@@ -534,6 +534,21 @@ def test_the_evidence_for_many_gpus_shows_one_of_them_all_of_them_and_who_feeds_
     assert "reading" in text
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+async def test_without_a_driver_the_findings_say_so(size: tuple[int, int]) -> None:
+    """No GPU can be read: whether one is in use is not known."""
+    what = scene("no_gpu", 0, seconds=20)
+    async with driven(what.past[0], size, make_engine=new_engine) as drive:
+        for snapshot in what.past[1:]:
+            await drive.sampler.feed(snapshot)
+        await drive.settle()
+        assert drive.view.diagnosis.verdict == "No GPU can be read."
+        await drive.press("d")
+        text = " ".join(" ".join(drive.lines).replace("│", " ").split())
+        assert what.now.problems[0].message in text
+        assert "No GPU is in use" not in text
+
+
 def first_advice() -> list[Any]:
     """What each rule advises first, in each of its cases."""
     advised = {}
