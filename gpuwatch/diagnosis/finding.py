@@ -200,6 +200,8 @@ class Finding:
     """Power of one of its GPUs in the time that is lost; ``None``: not read."""
     says: str = ""
     """The summary with places for its GPUs (``sentence.filled``)."""
+    short: tuple[str, ...] = ()
+    """The same in fewer words for less room, the longest first, with places for its GPUs."""
     members: tuple[Finding, ...] = ()
     """Findings of which it is made where several jobs, or GPUs of no known job, have one cause."""
 
@@ -493,6 +495,7 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         severity=min([one.severity for one in members], key=severity_place),
         summary=filled(says, names(gpus), len(gpus), of=len(members)),
         confidence=min([one.confidence for one in members]),
+        short=_short(members),
         gpus=gpus,
         late=tuple(dict.fromkeys([uuid for one in members for uuid in one.late])),
         job=first.job if len(jobs) == 1 else None,
@@ -507,6 +510,12 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         watched_gpu_seconds=_watched(members),
         members=tuple(members),
     )
+
+
+def _short(members: Sequence[Finding]) -> tuple[str, ...]:
+    """Return the short forms of the summary that all of them have, with their ranges of numbers."""
+    forms = zip(*[one.short for one in members], strict=False)
+    return tuple([united(each) for each in forms if len(set(map(shape, each))) == 1])
 
 
 def _advice(members: Sequence[Finding]) -> tuple[Advice, ...]:

@@ -200,6 +200,7 @@ class Subject:
             confidence=round(confidence(state.rule.trust, firing, state.strength), 3),
             summary=said(window, firing, says),
             says=template(says),
+            short=tuple([template(one) for one in firing.short]),
             gpus=gpus,
             late=firing.late,
             job=None if window.job is None else window.job.key,

@@ -154,6 +154,16 @@ def who(window: Window, gpu: GpuFacts) -> str:
     return words.named([gpu]) if rank is None else f"{name_of(rank)} on {where}"
 
 
+def who_briefly(window: Window, gpu: GpuFacts) -> str:
+    """``GPU 3 (rank 3)``, ``GPU 3`` where the rank is not known; of a job on several machines
+    ``rank 3 on node2``."""
+    rank = rank_of(window, gpu)
+    if gpu.identity.machine is not None:
+        return who(window, gpu)
+    known = rank is not None and rank.rank is not None
+    return f"{words.briefly([gpu])} (rank {rank.rank})" if known else words.briefly([gpu])
+
+
 def name_of(rank: RankFacts) -> str:
     return f"PID {rank.pid % PIDS_OF_A_MACHINE}" if rank.rank is None else f"rank {rank.rank}"
 
