@@ -188,6 +188,8 @@ class Finding:
     lost_share: float | None = None
     """Share of that time that is lost now, 0 to 1: over what the sentence speaks of, the last
     minute or the pauses remembered; ``None``: nothing is lost, or only ``cost_share`` is known."""
+    lost_of_seconds: float | None = None
+    """Length of that time."""
     cost_gpu_seconds: float | None = None
     """GPU time lost to it so far."""
     idle_seconds_lost: tuple[tuple[GpuKey, float], ...] = ()
@@ -505,6 +507,7 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         lost_watts=mean(one.lost_watts for one in members),
         cost_share=_share(members),
         lost_share=_share_now(members),
+        lost_of_seconds=highest(one.lost_of_seconds for one in members),
         cost_gpu_seconds=total(one.cost_gpu_seconds for one in members),
         idle_seconds_lost=(),
         watched_gpu_seconds=_watched(members),

@@ -12,6 +12,7 @@ from gpuwatch.diagnosis.finding import Evidence, Finding, Pause, RuledOut, Unche
 from gpuwatch.diagnosis.gain import lost_watts, with_gains
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.rule_state import RuleState, confidence
+from gpuwatch.diagnosis.rules.shared import pauses
 from gpuwatch.diagnosis.rules.shared.words import named
 from gpuwatch.diagnosis.sentence import filled, template
 
@@ -193,6 +194,8 @@ class Subject:
         says = _named(window, firing.summary)
         lost = self._costs.get(ranked.name)
         time = self._watched_seconds * (len(window.gpus) or 1)
+        lost_share = self._lost_shares.get(ranked.name)
+        lost_of = pauses.watched_seconds(window) if firing.pauses else window.watched_seconds
         unread = "not read; would raise the confidence"
         return Finding(
             rule=ranked.name,
@@ -214,7 +217,8 @@ class Subject:
             lost_watts=lost_watts(window, firing, while_busy=state.loses_busy_time),
             ruled_out=tuple(self._ruled_out(window, ranked)),
             cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),
-            lost_share=self._lost_shares.get(ranked.name),
+            lost_share=lost_share,
+            lost_of_seconds=None if lost_share is None else lost_of,
             cost_gpu_seconds=lost if gpus else None,
             idle_seconds_lost=tuple(
                 [

@@ -42,6 +42,10 @@ def starved(what: Snapshot, gpu: int = 0, **fields: object) -> Finding:
         "confidence": 0.92,
         "summary": f"GPU {gpu} waits for data 38% of the time: 2 loader workers are at their "
         "limit, 12 cores are free.",
+        "short": (
+            "{gpus} {gpus|waits|wait} for data {38}%: 2 workers maxed out, 12 cores idle",
+            "{gpus} starved: workers maxed out",
+        ),
         "gpus": (what.gpus[gpu].uuid,),
         "job": next((job.key for job in what.jobs if what.gpus[gpu].uuid in job.gpu_uuids), None),
         "since_unix_seconds": what.taken_at_unix_seconds - 127.0,

@@ -429,15 +429,15 @@ def test_facts_stand_in_the_same_columns_whatever_is_unusual() -> None:
 
 
 @pytest.mark.parametrize("page", [overview.draw, draw_findings])
-def test_only_the_leading_finding_is_written_in_the_colour_of_an_alarm(
+def test_every_finding_is_written_in_the_colour_of_its_severity(
     page: Callable[[View, int, int], Frame],
 ) -> None:
-    """Each other warning has the sign in that colour, and its words in none."""
+    """The words of each have the colour of their sign."""
     what = scene("starved", 2)
     view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now), starved(what.now, 1)))
     runs = [run for line in page(view, 120, 40).lines for run in line]
     alarms = [text.strip(" ▲") for text, style in runs if style in {"warn", "s:warn"}]
-    assert len([text for text in alarms if text]) == 1
+    assert len([text for text in alarms if text]) == 2
     assert len([text for text, style in runs if "▲" in text and style.endswith("warn")]) >= 2
 
 
