@@ -117,7 +117,7 @@ def broken(what: Snapshot, gpu: int = 0) -> Finding:
 def found_on_cpu() -> Finding:
     """The same of the job of ``scenes.one_job``, which uses no GPU."""
     says = "PID 4242: waited for data 31% of the time: its only loader worker is maxed out"
-    return replace(starved(machine(one_job())), gpus=(), job=KEY, summary=says)
+    return replace(starved(machine(one_job())), gpus=(), job=KEY, summary=says, short=())
 
 
 def nothing(what: Snapshot, verdict: str = "GPU 0 is kept busy: 97%.") -> Diagnosis:

@@ -559,7 +559,8 @@ def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
     """Return a finding in one line, with what is lost and what to change as far as that goes;
     ``room`` is free of the width."""
     row = _begin(view, finding, width, room, loss=lost(finding))
-    text, free = changes(finding, room), room - row.used - len(_GAP) - 1
+    free = room - row.used - len(_GAP) - 1
+    text = changes(finding, free)
     if text and free >= min(width_of(text), _LEAST_ADVICE):
         row.add(_GAP).add(fit(text, free, view.glyphs.ellipsis), "value")
     free = room - row.used - len(_GAP) - 1
