@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import highest, lowest, mean, total
-from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey, Snapshot
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.sentence import filled, has_marks, plain, shape, template, united
 
 SEVERITIES = ("error", "warning", "info")
@@ -456,6 +456,37 @@ def names_among(there: Iterable[GpuIdentity]) -> Names:
         return f"all {len(every)} GPUs" if whole else units.gpus_named(wanted)
 
     return names
+
+
+def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
+    """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all); nothing where none of them is there."""
+    named = [units.gpu_label(gpu) for gpu in gpus if gpu.uuid in uuids]
+    if len(named) == len(gpus) > 1:
+        return f"{len(gpus)} GPUs"
+    return f"GPU {units.ranges(named)}" if named else ""
+
+
+LONGEST_NAMES = 9
+"""Characters of the names of GPUs in a short sentence, beyond which they are counted."""
+
+
+class SaidInShort(Protocol):
+    """A finding, an episode of one, or its mark on a time axis."""
+
+    @property
+    def short(self) -> tuple[str, ...]: ...
+    @property
+    def gpus(self) -> tuple[GpuKey, ...]: ...
+
+
+def in_short(one: SaidInShort, gpus: Sequence[Gpu]) -> list[str]:
+    """Return the short forms of its sentence, the longest first, with the names of its GPUs among
+    ``gpus``; none where those are not there."""
+    names = gpu_names(one.gpus, gpus)
+    if len(names) > LONGEST_NAMES:
+        names = f"{len(one.gpus)} GPUs"
+    about = len(one.gpus)
+    return [filled(says, names, about) for says in one.short] if names or not about else []
 
 
 def cause_of(one: Described) -> tuple[str, ...]:

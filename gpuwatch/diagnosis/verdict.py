@@ -49,6 +49,8 @@ UNREAD_SECONDS = 5.0
 """Time for which a reading may be missing: a look that the driver answers late does not undo what
 a minute has shown."""
 LONG_START_SECONDS = 180.0
+MINUTE_SECONDS = 59.5
+"""Time that is called a minute."""
 MOST_SENTENCES = 2
 _NOT_YET, _STARTS = "not enough data yet", "starting up"
 
@@ -272,7 +274,7 @@ def _all_well(seen: Sequence[SubjectStatus]) -> str:
     fed = [one.window for one in seen if one.is_fed]
     gpus = _distinct(gpu for window in fed for gpu in window.gpus if not _is_free(window, gpu))
     idle = _distinct(gpu for one in seen for gpu in one.window.gpus if gpu not in gpus)
-    parts = [_kept_busy(gpus)] if fed else []
+    parts = [_kept_busy(gpus, max([window.watched_seconds for window in fed]))] if fed else []
     parts += [_idle(idle, seen)] if idle else []
     parts += [part for window in fed for part in _falls(window)]
     return "; ".join(parts) + "." if parts else "No GPU is in use."
@@ -285,9 +287,12 @@ def _idle(gpus: Sequence[GpuFacts], seen: Sequence[SubjectStatus]) -> str:
     return f"{_named(gpus)} {_are(gpus)} idle, and {why} {them}"
 
 
-def _kept_busy(gpus: Sequence[GpuFacts]) -> str:
+def _kept_busy(gpus: Sequence[GpuFacts], seconds: float) -> str:
+    """Return that they are kept busy, and of what time: charts show another."""
     busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
-    return f"{_named(gpus)} {_are(gpus)} kept busy: {sum(busy) / max(1, len(busy)):.0f}%"
+    share = f"{sum(busy) / max(1, len(busy)):.0f}%"
+    time = "minute" if seconds >= MINUTE_SECONDS else f"{seconds:.0f} s"
+    return f"{_named(gpus)} {_are(gpus)} kept busy: {share} of the last {time}"
 
 
 def _is_free(window: Window, gpu: GpuFacts) -> bool:

@@ -19,9 +19,10 @@ from gpuwatch.diagnosis.finding import (
     FindingKey,
     Unchecked,
     about_job,
+    gpu_names,
+    in_short,
     severity_place,
 )
-from gpuwatch.diagnosis.sentence import filled as with_names
 from gpuwatch.outputs.terminal import wrap
 from gpuwatch.tui.charts.strips import Glyphs
 from gpuwatch.tui.charts.timeline import FindingMark, marks_at
@@ -106,14 +107,6 @@ def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> list[Finding]:
     return [one for one in found if uuid in one.gpus]
 
 
-def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
-    """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all); nothing where none of them is there."""
-    named = [units.gpu_label(gpu) for gpu in gpus if gpu.uuid in uuids]
-    if len(named) == len(gpus) > 1:
-        return f"{len(gpus)} GPUs"
-    return f"GPU {units.ranges(named)}" if named else ""
-
-
 def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
     """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all), ``7 GPUs wait for GPU 3``, ``PID 4242``,
     or ``host``."""
@@ -135,12 +128,7 @@ def shorter_and_shorter(
 ) -> Iterator[str]:
     """Yield its sentence, then the same in fewer words, and at last a ``label``."""
     yield clean(one.summary)
-    names = gpu_names(one.gpus, gpus)
-    if width_of(names) > _LONGEST_NAMES:
-        names = f"{len(one.gpus)} GPUs"
-    if names or not one.gpus:
-        for says in one.short:
-            yield clean(with_names(says, names, len(one.gpus)))
+    yield from map(clean, in_short(one, gpus))
     yield label
 
 
@@ -181,11 +169,11 @@ def changes(finding: Finding, room: int) -> str:
 
 
 def losses(finding: Finding) -> list[str]:
-    """Return ``38% lost in 60 s``, and in less room ``38% lost``; nothing where no time is lost."""
+    """Return ``38% lost in 1 min``, and in less room ``38% lost``; nothing where none is."""
     text, seconds = lost(finding).strip(), finding.lost_of_seconds
     if not text or seconds is None:
         return [text] if text else []
-    time = f"{seconds:.0f} s" if seconds < 90.0 else f"{seconds / 60.0:.0f} min"
+    time = f"{seconds:.0f} s" if seconds < 59.5 else f"{seconds / 60.0:.0f} min"
     return [f"{text} in {time}", text]
 
 
@@ -328,8 +316,6 @@ def _is_a_finding(view: View, problem: Problem) -> bool:
 
 _GAP = "  "
 _LEAST_ADVICE = 12
-_LONGEST_NAMES = 9
-"""Cells for the names of GPUs in a short sentence, beyond which it counts them."""
 _LEAST_NAME = 24
 _EARLY_SECONDS = 30.0
 """A job that has been seen for less has not shown its steady work for as long as it takes."""
