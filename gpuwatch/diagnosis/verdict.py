@@ -292,7 +292,7 @@ def _kept_busy(gpus: Sequence[GpuFacts], seconds: float) -> str:
     busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
     share = f"{sum(busy) / max(1, len(busy)):.0f}%"
     time = "minute" if seconds >= MINUTE_SECONDS else f"{seconds:.0f} s"
-    return f"{_named(gpus)} {_are(gpus)} kept busy: {share} of the last {time}"
+    return f"{_named(gpus)} {_are(gpus)} kept busy: {share} (last {time})"
 
 
 def _is_free(window: Window, gpu: GpuFacts) -> bool:

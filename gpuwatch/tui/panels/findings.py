@@ -6,6 +6,7 @@ nothing is; readings that fail; what a change brought about.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -142,9 +143,9 @@ def lost(finding: Finding) -> str:
 
 
 def lost_sentence(finding: Finding, price_per_gpu_hour: float | None = None) -> list[str]:
-    """Return ``38% lost; 46 GPU-seconds, 38.2Wh so far``, at a price the money instead of the
+    """Return ``38% lost in 1 min; 46 GPU-seconds, 38.2Wh so far``, at a price the money instead of the
     energy; nothing where no time is lost."""
-    parts = [text] if (text := lost(finding).strip()) else []
+    parts = losses(finding)[:1]
     if finding.cost_gpu_seconds is not None:
         seconds = finding.cost_gpu_seconds
         worth = units.worth(seconds, price_per_gpu_hour, finding.lost_joules)
@@ -315,6 +316,8 @@ def _is_a_finding(view: View, problem: Problem) -> bool:
 
 
 _GAP = "  "
+_BRACKETS = re.compile(r" \([^()]*\)")
+"""What stands in brackets in a verdict is left out where there is no room."""
 _LEAST_ADVICE = 12
 _LEAST_NAME = 24
 _EARLY_SECONDS = 30.0
@@ -410,10 +413,9 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
     if not most:
         return []
     if findings:
-        key, named = "" if page.boxed else "[d] why", page.job is None
         if len(findings) == 1 and most > 1:
             # A job's page says above whose it is.
-            return at_length(view, findings[0], width, key, most=most, named=named)
+            return at_length(view, findings[0], width, most=most, named=page.job is None)
         return _findings(view, findings, width, most)
     if _has_ended(page):
         what = "nothing was found in" if view.job.decided else "not enough data on"
@@ -442,6 +444,8 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
         text = "not enough data on this job yet" if early else "nothing found in this job"
         text += f" ({len(diagnosis.causes)} elsewhere: d)"
     style = "text" if diagnosis.decided else "label"
+    if len(wrapped(text, width - 4)) > most:
+        text = _BRACKETS.sub("", text)
     return _signed(view, (view.glyphs.dot, style), text, style, width, width - 1, most)
 
 
@@ -490,7 +494,7 @@ def at_length(
     view: View,
     finding: Finding,
     width: int,
-    tail: str,
+    tail: str = "",
     prefix: str = "",
     *,
     most: int = 2,

@@ -345,6 +345,15 @@ def test_the_verdict_is_the_longest_sentence_that_fits(width: int, says: str) ->
     assert "num_workers 2 -> 8" in "\n".join(lines)
 
 
+def test_a_quiet_verdict_leaves_out_what_stands_in_brackets() -> None:
+    """Of what time it is, where there is no room for it."""
+    what = scene("healthy", 8).now
+    says = "GPUs 0 to 7 are kept busy: 98%"
+    view = view_of(what, diagnosis=nothing(what, f"{says} (last minute)."))
+    assert f"{says} (last minute)." in "\n".join(drawn(view, 80, 24))
+    assert f"{says}." in "\n".join(drawn(view, 40, 12))
+
+
 def test_a_finding_in_doubt_is_as_much_in_doubt_where_it_is_short() -> None:
     """Where its sentence has no room and no short form (one of an older gpuwatch), and in what to
     change; one that is sure is plain."""
