@@ -143,8 +143,8 @@ def lost(finding: Finding) -> str:
 
 
 def lost_sentence(finding: Finding, price_per_gpu_hour: float | None = None) -> list[str]:
-    """Return ``38% lost in 1 min; 46 GPU-seconds, 38.2Wh so far``, at a price the money instead of the
-    energy; nothing where no time is lost."""
+    """Return ``38% lost in 1 min; 46 GPU-seconds, 38.2Wh so far``, at a price the money instead of
+    the energy; nothing where no time is lost."""
     parts = losses(finding)[:1]
     if finding.cost_gpu_seconds is not None:
         seconds = finding.cost_gpu_seconds
