@@ -99,7 +99,7 @@ def _firing(
         # A loop on the CPU that has its data in time: what is lost is in the steps, and how much,
         # throttled periods do not say.
         complaint, lost = "The steps of the training loop are slow", None
-        slow = "The loop's steps are slow"
+        slow = f"PID {found.job.job.own_pid} steps slowly"
         short = (f"{slow}: {briefly}", f"{slow}: CPU quota")
     else:
         complaint, lost = found.complaint, found.lost_share

@@ -109,7 +109,7 @@ def _what(quiet: Sequence[Pause], *, told: bool, guessed: bool) -> tuple[str, st
     """Return what the pauses are, as far as anything shows it, for a sentence, a short one, and in
     a word."""
     if told:
-        return "validation", "validation", "to test"
+        return "validation", "validation", "for eval"
     if guessed:
         return "validation, or metrics and logging", "validation or logging", "(no save)"
     if _mostly(quiet, lambda pause: pause.restart_seconds > 0.0):

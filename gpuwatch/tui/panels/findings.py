@@ -318,7 +318,6 @@ def _is_a_finding(view: View, problem: Problem) -> bool:
 _GAP = "  "
 _BRACKETS = re.compile(r" \([^()]*\)")
 """What stands in brackets in a verdict is left out where there is no room."""
-_LEAST_ADVICE = 12
 _LEAST_NAME = 24
 _EARLY_SECONDS = 30.0
 """A job that has been seen for less has not shown its steady work for as long as it takes."""
@@ -550,9 +549,8 @@ def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
     ``room`` is free of the width."""
     row = _begin(view, finding, width, room, loss=lost(finding))
     free = room - row.used - len(_GAP) - 1
-    text = changes(finding, free)
-    if text and free >= min(width_of(text), _LEAST_ADVICE):
-        row.add(_GAP).add(fit(text, free, view.glyphs.ellipsis), "value")
+    if (text := changes(finding, free)) and width_of(text) <= free:
+        row.add(_GAP).add(text, "value")
     free = room - row.used - len(_GAP) - 1
     if gain := next((one for one in gains(finding) if width_of(one) <= free), ""):
         row.add(_GAP).add(gain, "label")

@@ -138,7 +138,7 @@ def test_it_is_said_in_less_room(
         assert bool(NAMES.search(full)) <= bool(NAMES.search(text)), text
 
 
-NAMES = re.compile(r"[0-9]+ GPUs?|GPUs? [0-9,]+|[0-9]+ (of [0-9]+ )?ranks")
+NAMES = re.compile(r"[0-9]+ GPUs?|GPUs? [0-9,]+|[0-9]+ (of [0-9]+ )?ranks|PID [0-9]+")
 
 
 def numbers(text: str) -> set[str]:

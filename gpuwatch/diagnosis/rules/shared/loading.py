@@ -345,7 +345,7 @@ class Underfed:
 
     @property
     def _who_briefly(self) -> str:
-        return GPUS if self.gpus else "The loop"
+        return GPUS if self.gpus else f"PID {self.job.job.own_pid}"
 
     @property
     def severity(self) -> str:

@@ -7,7 +7,7 @@ from statistics import fmean, pstdev
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.finding import REPORTED, Evidence, Pause
-from gpuwatch.diagnosis.rules.shared import words
+from gpuwatch.diagnosis.rules.shared import cards, words
 from gpuwatch.diagnosis.rules.shared.loaders import WORKERS_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.words import clamp
 from gpuwatch.diagnosis.sentence import GPUS, either
@@ -115,7 +115,7 @@ def summary(window: Window, found: Sequence[Pause]) -> str:
 def briefly(window: Window, found: Sequence[Pause], cause: str, in_a_word: str) -> tuple[str, str]:
     """Return the short forms of that summary: ``GPU 3 pauses for up to 8 s every 45 s: cause``, and
     ``GPU 3 pauses every 45 s to save`` with ``to save`` for a word."""
-    who, every = GPUS if window.gpus else "Training", rhythm(found)
+    who, every = cards.subject_briefly(window), rhythm(found)
     longest = words.lasting(max([pause.seconds for pause in found]))
     if every is not None:
         pauses, often = f"{who} {either('pauses', 'pause')}", f"every {words.lasting(every)}"
