@@ -39,15 +39,15 @@ RULE = Rule(
     severity="error",
     cure=(
         Advice(
-            "Look for Xid in the kernel log, then reset the GPU or restart the machine, and start "
-            "the job from its last checkpoint.",
+            "Reset the GPU or restart the machine (look for Xid in the kernel log first), and "
+            "start the job from its last checkpoint.",
             why="no process can use that GPU until then",
         ),
     ),
     # What the GPUs left look like while they wait for the one that is gone.
     explains=WAITING | {"collective_wait", "pcie_degraded"},
     # Of the time before.
-    chart="temperature_celsius",
+    charts=("temperature_celsius",),
     # There is nothing to weigh.
     trust=1.03,
     has_look_alikes=False,

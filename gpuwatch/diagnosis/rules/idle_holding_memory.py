@@ -58,7 +58,7 @@ RULE = Rule(
     of_rest=True,
     explains={"oscillation"},
     has_look_alikes=False,
-    chart="memory_used_bytes",
+    charts=("memory_used_bytes",),
 )
 IDLE_PERCENT = 1.0
 HELD_BYTES = words.GIB  # of the job's processes
@@ -114,13 +114,13 @@ def _firing(
         Evidence("CPU of its processes", cores, "cores", WORKING_CORES, "they wait"),
     ]  # fmt: skip
     memory = sum([held[gpu.uuid] for gpu in gpus])
-    nothing = f"{GPUS} {either('has', 'have')} run nothing for {words.lasting(watched)}"
+    memory_held = f"{words.amount(memory)} of memory {of_several('is', 'each is')} held"
     by_nobody = " by no process that the driver lists" if nobody else ""
     return Firing(
-        summary=f"{nothing} while "
-        f"{words.amount(memory)} of memory {of_several('is', 'each is')} held{by_nobody}",
+        # For how long is said beside it: a window is a minute at most.
+        summary=f"{GPUS} {either('runs', 'run')} nothing while {memory_held}{by_nobody}",
         short=(
-            f"{nothing}, but {words.amount(memory)} of memory {of_several('is', 'each is')} held",
+            f"{GPUS} {either('runs', 'run')} nothing while {memory_held}",
             f"{GPUS} {IS} idle, with {words.amount(memory)} held",
         ),
         evidence=evidence,

@@ -83,7 +83,7 @@ RULE = Rule(
     cure=(_SHARDS,),
     explains={"oscillation", "loader_in_main_process", "batch_too_small", "straggler"},
     look_alike=8,
-    chart="read",
+    charts=("wait", "worker", "read"),
 )
 DISK_WAIT_PERCENT = 25.0  # of the workers' time
 IO_PRESSURE_PERCENT = 20.0
@@ -285,7 +285,7 @@ def _firing(window: Window, found: Underfed, waits: float, workers: WorkerFacts 
     )
     if over:
         storage = Advice(
-            f"Copy the data from {over} to a local disk before the run, or keep in memory what "
+            f"Copy the data from {over} to a local disk, before the run, or keep in memory what "
             "fits.",
             why=f"{_they_wait(workers)} for its answers, not for a core or a local disk",
         )

@@ -61,7 +61,7 @@ def check(window: Window) -> Verdict:
     holding = f", holding {amount(on_gpu)} of GPU memory" if on_gpu else ""
     more = f" and {len(left) - PIDS_NAMED} more" if len(left) > PIDS_NAMED else ""
     outlived = f"{counted(count, 'loader worker')} {'has' if count == 1 else 'have'} outlived"
-    end = "Check that they are doing nothing (py-spy dump --pid PID), then end them with "
+    end = "If they are doing nothing (py-spy dump --pid PID), end them with "
     end += f"kill {pids}{more}." if pids else "kill and their PIDs."
     resident = sum([one.memory_resident_bytes or 0 for one in left])
     return Firing(

@@ -64,6 +64,7 @@ RULE = Rule(
     gives_back="some",
     explains={"busy_without_work", "batch_too_small", "oscillation"},
     lost_while_busy=True,
+    charts=("power_watts",),
 )
 LESS_SM = 0.9  # of the odd one's, here and below
 LESS_POWER = 0.8
@@ -113,7 +114,7 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     lost, slower = 1.0 - own / theirs, cards.who(window, odd)
     clocks = f"{number(own)} MHz, the others, at {number(theirs)}"
     settings = Advice(
-        f"Look at the cooling, the power limit and the clock settings of {named([odd])} "
+        f"Look at the cooling, the power limit and the clocks of {named([odd])} "
         "(nvidia-smi -q -d PERFORMANCE,CLOCK).",
         why=_BALANCE.why,
     )

@@ -34,11 +34,15 @@ from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, width_of, wrapped
 from gpuwatch.tui.view import BeforeOrAfter, View
 
 if TYPE_CHECKING:
+    from gpuwatch.diagnosis.ledger import Episode
     from gpuwatch.diagnosis.rule import Rule
 
 
 # -- in a few words: the cause, where, what is lost, what to change -------------------------------
 
+
+_WIDE = 100
+"""Columns in which all of a sentence has room, and what is lost is told from its share."""
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 
@@ -86,7 +90,7 @@ def cause(rule: str) -> str:
     return clean(rule_of(rule).title, 22)
 
 
-def cause_of(finding: Finding) -> str:
+def cause_of(finding: Finding | Episode | FindingMark) -> str:
     """Return the cause of a finding, in as much doubt as its sentence."""
     in_doubt = rule_of(finding.rule).title_in_doubt if finding.in_doubt else ""
     return in_doubt or cause(finding.rule)
@@ -133,22 +137,34 @@ def shorter_and_shorter(
     yield label
 
 
-def lost(finding: Finding) -> str:
-    """Return ``38% lost``: of the time of its sentence; nothing where no time is lost, or it is not
-    known."""
+def lost(finding: Finding, view: View, width: int = _WIDE) -> str:
+    """Return ``38% lost``: of the time of its sentence. Where that has the share of some GPUs of a
+    job, and ``width`` allows it, ``29% of 4 GPUs lost``. Nothing where no time is lost, or it is
+    not known."""
     share = finding.share_lost
     if share is None or share <= 0:
         return ""
-    return "<1% lost" if share < 0.005 else f"{share * 100:2.0f}% lost"
+    of = f" of {count} GPUs" if width >= _WIDE and (count := _more_gpus(finding, view)) else ""
+    return f"<1%{of} lost" if share < 0.005 else f"{share * 100:2.0f}%{of} lost"
 
 
-def lost_sentence(finding: Finding, price_per_gpu_hour: float | None = None) -> list[str]:
+def _more_gpus(finding: Finding, view: View) -> int:
+    """Return the number of GPUs that its jobs use, and of which its loss is a share, where its
+    sentence is about some of them; else 0."""
+    jobs = () if view.snapshot is None else view.snapshot.jobs
+    keys = {one.job for one in parts(finding)}
+    every = {uuid for job in jobs if job.key in keys for uuid in job.gpu_uuids}.union(finding.gpus)
+    named = set(finding.gpus).difference(finding.late)
+    return len(every) if named and named < every else 0
+
+
+def lost_sentence(finding: Finding, view: View) -> list[str]:
     """Return ``38% lost in 1 min; 46 GPU-seconds, 38.2Wh so far``, at a price the money instead of
     the energy; nothing where no time is lost."""
-    parts = losses(finding)[:1]
+    parts = losses(finding, view)[:1]
     if finding.cost_gpu_seconds is not None:
         seconds = finding.cost_gpu_seconds
-        worth = units.worth(seconds, price_per_gpu_hour, finding.lost_joules)
+        worth = units.worth(seconds, view.price_per_gpu_hour, finding.lost_joules)
         parts.append(f"{units.gpu_time(seconds)}{worth} so far")
     return ["; ".join(parts)] if parts else []
 
@@ -169,13 +185,32 @@ def changes(finding: Finding, room: int) -> str:
     return text
 
 
-def losses(finding: Finding) -> list[str]:
-    """Return ``38% lost in 1 min``, and in less room ``38% lost``; nothing where none is."""
-    text, seconds = lost(finding).strip(), finding.lost_of_seconds
-    if not text or seconds is None:
-        return [text] if text else []
-    time = f"{seconds:.0f} s" if seconds < 59.5 else f"{seconds / 60.0:.0f} min"
-    return [f"{text} in {time}", text]
+_ASIDE, _CLAUSE_ENDS = re.compile(r" \([^()]*\)"), re.compile(r"[:;,.](?= )")
+
+
+def shortened(text: str, room: int, ellipsis: str) -> str:
+    """Return advice in at most ``room`` cells: without what stands in brackets, and up to the end
+    of a clause, if half of the room is used then."""
+    if width_of(text) <= room:
+        return text
+    text = _ASIDE.sub("", text)
+    if width_of(text) <= room:
+        return text
+    ends = [found.start() for found in _CLAUSE_ENDS.finditer(text, 0, room + 1)]
+    if ends and 2 * ends[-1] >= room:
+        return f"{text[: ends[-1]]}{ellipsis}"
+    return fit(text, room, ellipsis)
+
+
+def losses(finding: Finding, view: View, width: int = _WIDE) -> list[str]:
+    """Return ``29% of 4 GPUs lost in 1 min``, and for less room the same in fewer words; nothing
+    where no time is lost."""
+    text, seconds = lost(finding, view, width).strip(), finding.lost_of_seconds
+    forms = [text, lost(finding, view, 0).strip()] if text else []
+    if text and seconds is not None:
+        time = f"{seconds:.0f} s" if seconds < 59.5 else f"{seconds / 60.0:.0f} min"
+        forms.insert(0, f"{text} in {time}")
+    return forms
 
 
 def gains(finding: Finding) -> list[str]:
@@ -252,7 +287,7 @@ def keep_finding_in_sight(view: View, keys: Sequence[FindingKey]) -> bool:
 def _problem_lines(view: View, width: int, most: int) -> list[Line]:
     """Return at most ``most`` lines for the gravest problems; a single one is wrapped rather than
     cut, several get a line each and the last says how many more there are."""
-    problems = _worth_saying(view)
+    problems = worth_saying(view)
     if not problems or most <= 0:
         return []
     if len(problems) == 1:
@@ -291,10 +326,10 @@ def _signed(
 
 def _problems_are_grave(view: View) -> bool:
     """Return whether the gravest is an error, and no finding says so."""
-    return any(one.severity == "error" for one in _worth_saying(view))
+    return any(one.severity == "error" for one in worth_saying(view))
 
 
-def _worth_saying(view: View) -> list[Problem]:
+def worth_saying(view: View) -> list[Problem]:
     """Errors first, then warnings, each once; what is merely good to know is left to the
     problems screen."""
     there = () if view.snapshot is None else view.snapshot.problems
@@ -316,8 +351,7 @@ def _is_a_finding(view: View, problem: Problem) -> bool:
 
 
 _GAP = "  "
-_BRACKETS = re.compile(r" \([^()]*\)")
-"""What stands in brackets in a verdict is left out where there is no room."""
+_LEAST_ADVICE = 24
 _LEAST_NAME = 24
 _EARLY_SECONDS = 30.0
 """A job that has been seen for less has not shown its steady work for as long as it takes."""
@@ -369,7 +403,7 @@ def _then(page: Page, most: int) -> list[Line]:
     first = Row(width).add(f" {severity_sign(mark.severity, view.glyphs)} ", style)
     room = first.room - 1 - len(ago) - len(more)
     share = f", {units.share(mark.lost_share)} lost" if mark.lost_share else ""
-    forms = list(shorter_and_shorter(mark, view.gpus, f"{cause(mark.rule)}{share}"))
+    forms = list(shorter_and_shorter(mark, view.gpus, f"{cause_of(mark)}{share}"))
     text = next((one for one in forms if width_of(one) <= room), forms[-1])
     first.add(fit(f"{ago}{text}{more}", first.room - 1, view.glyphs.ellipsis), style)
     if most < 3:
@@ -444,7 +478,7 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
         text += f" ({len(diagnosis.causes)} elsewhere: d)"
     style = "text" if diagnosis.decided else "label"
     if len(wrapped(text, width - 4)) > most:
-        text = _BRACKETS.sub("", text)
+        text = _ASIDE.sub("", text)
     return _signed(view, (view.glyphs.dot, style), text, style, width, width - 1, most)
 
 
@@ -517,7 +551,7 @@ def at_length(
         return next(iter(fits), "")
 
     gain = longest(gains(finding)[-1:])
-    loss = longest(losses(finding), gain)
+    loss = longest(losses(finding, view, width), gain)
     gain = longest(gains(finding), loss)
     tail = longest([tail], gain, loss)
     beside = sum([width_of(one) + len(_GAP) for one in (gain, loss, tail) if one])
@@ -527,7 +561,7 @@ def at_length(
     look, indent, rest = "value" if finding.advice else "label", second.used, list[str]()
     if most > 2 and width_of(text) > free - beside:
         text, *rest = wrapped(text, free - beside)
-    second.add(fit(text, free - beside, view.glyphs.ellipsis), look)
+    second.add(shortened(text, free - beside, view.glyphs.ellipsis), look)
     if gain:
         second.add(_GAP).add(gain, "label")
     free = second.room - (len(tail) + len(_GAP) if tail else 0) - len(_GAP) - 1
@@ -547,10 +581,10 @@ def at_length(
 def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
     """Return a finding in one line, with what is lost and what to change as far as that goes;
     ``room`` is free of the width."""
-    row = _begin(view, finding, width, room, loss=lost(finding))
+    row = _begin(view, finding, width, room, loss=lost(finding, view, width))
     free = room - row.used - len(_GAP) - 1
-    if (text := changes(finding, free)) and width_of(text) <= free:
-        row.add(_GAP).add(text, "value")
+    if (text := changes(finding, free)) and free >= min(width_of(text), _LEAST_ADVICE):
+        row.add(_GAP).add(shortened(text, free, view.glyphs.ellipsis), "value")
     free = room - row.used - len(_GAP) - 1
     if gain := next((one for one in gains(finding) if width_of(one) <= free), ""):
         row.add(_GAP).add(gain, "label")
