@@ -25,6 +25,8 @@ class Firing:
 
     summary: str
     """A sentence, with ``sentence.GPUS`` for its GPUs: it is said of those of other jobs, too."""
+    short: tuple[str, ...] = ()
+    """The same in fewer words for less room, the longest first: at most 76 cells, then 36."""
     evidence: Sequence[Evidence | None]
     """Readings that it rests on; ``None`` for one that was not read and says nothing."""
     advice: Sequence[Advice] | None = None

@@ -74,7 +74,9 @@ class Glyphs:
     warning: str
     grave: str
     note: str
-    """Signs of what is a warning, worse, or good to know: they differ in shape."""
+    unread: str
+    """Signs of what is a warning, worse, or good to know, and of what gpuwatch cannot read: they
+    differ in shape."""
     mark: str
     """Sign of a moment that the person marked."""
     core: str
@@ -120,6 +122,7 @@ UNICODE = Glyphs(
     warning="▲",
     grave="■",
     note="○",
+    unread="!",
     mark="◆",
     core=" ▁▂▃▄▅▆▇█",
 )
@@ -150,6 +153,7 @@ ASCII = Glyphs(
     warning="!",
     grave="X",
     note="i",
+    unread="?",
     mark="*",
     core="_..--==##",
 )
