@@ -65,7 +65,7 @@ class Shot:
 
 
 _HOUR = (("healthy", 1500), ("starved", 900), ("healthy", 900))
-_TO_AN_HOUR = ("right_square_bracket",) * 4
+_TO_AN_HOUR = ("right_square_bracket",) * 5
 
 
 SHOTS = (

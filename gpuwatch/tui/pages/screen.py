@@ -68,6 +68,11 @@ class CanvasScreen(Screen[None]):
         width, height = self.room
         if width and height:
             self.shown = self.drawn(width, height)
+            keys, below = height - 1, self.size.height - height
+            self.shown.zones = [
+                zone._replace(y=zone.y + below) if zone.y == keys else zone
+                for zone in self.shown.zones
+            ]
             self.show_lines(self.shown.lines)
 
     @property
@@ -77,14 +82,14 @@ class CanvasScreen(Screen[None]):
         return width, height - replay_rows(self.view, height)
 
     def show_lines(self, lines: list[Line]) -> None:
-        """Show ``lines``, as wide as the screen, and over the one above the keys what is to be
-        said for a moment; only what changed goes to the terminal."""
+        """Show ``lines``, as wide as the screen, the bar of a replay above the keys, and over what
+        is above both what is to be said for a moment; only what changed goes to the terminal."""
         width, height = self.size
         if self.view.message and len(lines) > 2:
             text = fit(self.view.message, width - 2, self.view.glyphs.ellipsis)
             said = Row(width, prefix="s:").add(f" {text}", "title").line()
             lines = [*lines[:-2], said, lines[-1]]
-        lines = lines + draw_replay_bar(self.view, width, height)
+        lines = [*lines[:-1], *draw_replay_bar(self.view, width, height), *lines[-1:]]
         self.canvas.ascii_only = self.view.glyphs is ASCII
         self.canvas.show(lines, width)
 
