@@ -503,7 +503,8 @@ class GpuPainter:
             # Of what is drawn: a dip within a column is not to be seen in the chart.
             low = min(column[self._view.glyphs.solid_to] for column in known)
             high = max(column[2] for column in known)
-            if self._view.timeline.moment is None:
+            replay = self._view.replay
+            if self._view.timeline.moment is None and (replay is None or replay.following):
                 words.append(("now", units.percent(self._now), "dim"))
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
             words.append(("range", reach, "dim"))
