@@ -77,6 +77,8 @@ class Glyphs:
     """Signs of what is a warning, worse, or good to know: they differ in shape."""
     mark: str
     """Sign of a moment that the person marked."""
+    thumb: str
+    """Needle of a replay, and the part of a scroll bar that is in sight."""
     core: str
     """Per-core bars: nine characters, 0 to 8 eighths."""
 
@@ -121,6 +123,7 @@ UNICODE = Glyphs(
     grave="■",
     note="○",
     mark="◆",
+    thumb="┃",
     core=" ▁▂▃▄▅▆▇█",
 )
 
@@ -151,6 +154,7 @@ ASCII = Glyphs(
     grave="X",
     note="i",
     mark="*",
+    thumb="#",
     core="_..--==##",
 )
 

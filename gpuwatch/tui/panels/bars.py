@@ -301,7 +301,7 @@ def _band(
         row = _named(width, first, *(() if number else ("whole recording", " busy")))
         for place, (text, tones) in enumerate(drawn):
             if place == here:
-                row.add(_needle(glyphs), "title")
+                row.add(glyphs.thumb, "title")
             elif columns[place] is None and place >= known:
                 row.add(glyphs.dot if number == count - 1 else " ", "dim")
             else:
@@ -309,10 +309,6 @@ def _band(
                 row.add(text[number], "area" if tone == FULL else f"area.{tone}")
         lines.append(row.line())
     return lines
-
-
-def _needle(glyphs: Glyphs) -> str:
-    return "|" if glyphs is ASCII else "┃"
 
 
 def _marks(view: View, state: ReplayState, width: int, strip: tuple[int, int]) -> Line:
@@ -333,7 +329,7 @@ def _marks(view: View, state: ReplayState, width: int, strip: tuple[int, int]) -
         for one, end in zip(state.findings, ends, strict=True)
     ]
     marks = time_axis.mark_cells(found, inner, view.glyphs)
-    marks[_place(state, state.now, inner)] = (_needle(view.glyphs), "title")
+    marks[_place(state, state.now, inner)] = (view.glyphs.thumb, "title")
     for moment, text in time_axis.ticks(state.first, state.last, inner, state.last):
         place = _place(state, moment, inner)
         free = marks[max(0, place - 1) : place + len(text) + 2]

@@ -241,9 +241,9 @@ def facts(gpu: Gpu, calm: bool = False) -> list[str]:
 Answer = TypeVar("Answer")
 
 
-FED = GpuState("fed", "fed")
-IN_USE = GpuState("in use", "unknown")
-UNKNOWN = GpuState("unknown", "unknown")
+FED = GpuState("fed", "fed", "busy: its work comes in time")
+IN_USE = GpuState("in use", "unknown", "busy for part of the time")
+UNKNOWN = GpuState("unknown", "unknown", "nothing is read of how busy it is")
 """States beside those that findings mean (``diagnosis.rule``)."""
 STATES = (
     *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, STRAGGLER, IDLE, NO_ANSWER, IN_USE),
