@@ -10,6 +10,7 @@ made by ``python -m screenshots.cure``.
 
 import asyncio
 import atexit
+import contextlib
 import os
 import shutil
 import subprocess
@@ -243,7 +244,9 @@ def draw_report() -> None:
         print("report-html-light.png: chromium is not installed")
         return
     page = night().with_name("report.html")
-    gpuwatch(["report", str(night()), "--html", str(page)])
+    # The page names the file as it was asked for.
+    with contextlib.chdir(page.parent):
+        gpuwatch(["report", night().name, "--html", page.name])
     command = [
         browser,
         "--headless",
