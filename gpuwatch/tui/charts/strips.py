@@ -132,8 +132,9 @@ DOTS = replace(UNICODE, name="dots", tones=False)
 
 ASCII = Glyphs(
     name="ascii",
-    # Few steps, each higher or fuller than the one before: more cannot be told apart.
-    solid=" _..--=##",
+    # Few steps, each higher or fuller than the one before: more cannot be told apart, and a chart
+    # that moves a little would be noise.
+    solid=" _--===##",
     ranges=(),
     tones=False,
     pale=":",
@@ -155,7 +156,7 @@ ASCII = Glyphs(
     note="i",
     mark="*",
     thumb="#",
-    core="_..--==##",
+    core="_---===##",
 )
 
 

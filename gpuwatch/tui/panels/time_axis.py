@@ -286,8 +286,10 @@ def mark_cells(
         found, key=lambda one: severity_place(one[0]), reverse=True
     ):
         style = hue[0] if hue else _STYLES.get(severity, "warn")
+        # Without tones it would be as loud as the verdict.
+        line = f"{style}.2" if glyphs.tones else "dim"
         for cell in range(max(0, first), min(cells, last + 1)):
-            out[cell] = (glyphs.rule, f"{style}.2")
+            out[cell] = (glyphs.rule, line)
         if 0 <= first < cells and last >= 0:
             begins[first] = (severity_sign(severity, glyphs), style)
     for first, sign in begins.items():
