@@ -173,8 +173,29 @@ def level(value: float, limit: float, rows: int = 1) -> int:
 
 
 FULL, PALE, PALE_HALF, PALE_MOST, ON_PALE = "01234"
-"""Tones of a cell: the full hue; three paler ones, by how much of the bar would be solid (none,
-about half, most of it); and the full hue standing on a pale cell."""
+"""Tones of a cell: solid; three paler ones, by how much of the bar would be solid (none, about
+half, most of it); and solid standing on a pale cell. What is solid has the shade of its row, too
+(see ``shades``)."""
+
+MOST_SHADE = 9
+_SHADES_APART = 7
+"""Shades of a tall chart: more would hardly be told apart, and each is a colour that is sent."""
+
+
+@lru_cache(maxsize=64)
+def shades(rows: int, glyphs: Glyphs) -> tuple[str, ...]:
+    """Return the shade of each row of a chart, the top one first: from 9, a strong hue, to 0. Bars
+    are strongest where they are high, so that a GPU that is busy all the time is no slab. In a low
+    chart they differ little: two tones in one bar would be taken for its mean and its highest."""
+    if not glyphs.tones:
+        return ("",) * rows
+    spread = MOST_SHADE * min(1.0, rows / 4)
+    count = min(rows, _SHADES_APART)
+    out = []
+    for row in range(rows):
+        height = 1 - (row * count // rows + 0.5) / count
+        out.append(str(round(MOST_SHADE / 2 + spread * (height - 0.5))))
+    return tuple(out)
 
 
 _SCALE_ROWS = 3
@@ -262,6 +283,8 @@ class Held(NamedTuple):
     style: str
     of_busy: bool
     """The columns have its hue: what they show was no work. Else the room above them has."""
+    work: Columns | None = None
+    """Part of what is busy that was work, where it was read: only what is above it has the hue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,18 +408,19 @@ class Strip:
         if series is None:
             return [[(" " * width, style)] for _ in range(rows)]
         grid = window.grid(width)
-        self._bring_up_to(series, grid, limit, glyphs, rows, braille=braille)
+        self._bring_up_to(series, grid, limit, glyphs, rows, held or (), braille=braille)
         skip = grid.first - self._first
         texts = [text[skip:].ljust(width) for text in self._texts]
         tones = [one[skip:].ljust(width, FULL) for one in self._tones]
-        parts = [(0, width, style)]
+        parts = [(0, width, style, True)]
         if held is not None:
             zero = _BRAILLE_ZERO if braille else glyphs.solid[1]
             parts = _parts(texts[-1], zero, grid, style, held, tinted=not braille)
         drawn_of = (texts, tones, parts)
         if drawn_of != self._drawn_of:
             self._drawn_of = drawn_of
-            self._drawn = [_runs(*row, parts) for row in zip(texts, tones, strict=True)]
+            of_rows = ("",) if braille else shades(rows, glyphs)
+            self._drawn = [_runs(*row, parts) for row in zip(texts, tones, of_rows, strict=True)]
         lines = self._drawn
         if window.cursor is not None:
             cell = grid.place(window.cursor)
@@ -410,13 +434,15 @@ class Strip:
         limit: float,
         glyphs: Glyphs,
         rows: int,
+        held: Sequence[Held],
         *,
         braille: bool,
     ) -> None:
         """Draw what is new or may still change: then the grid's first column is there, and its
         last is the newest."""
         start, last = grid.first, grid.last
-        key = (grid.column_seconds, limit, glyphs.name, rows, braille)
+        worked = tuple(one for one in held if one.work is not None and not braille)
+        key = (grid.column_seconds, limit, glyphs.name, rows, braille, worked)
         same = series == self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
         settle = int(_SETTLE_SECONDS / grid.column_seconds) + 2
@@ -441,15 +467,35 @@ class Strip:
             self._texts[0] += "".join([pair(*both, limit) for both in pairs])
             self._tones[0] += FULL * count
             return
-        columns = series.columns(grid.moment, grid.column_seconds, count)
+        columns = list(series.columns(grid.moment, grid.column_seconds, count))
+        for one in worked:
+            _set_apart(columns, one, grid, wanted_from)
         drawn = [draw_column(column, limit, glyphs, rows) for column in columns]
         for row in range(rows):
             self._texts[row] += "".join([text[row] for text, _ in drawn])
             self._tones[row] += "".join([tones[row] for _, tones in drawn])
 
 
-Part = tuple[int, int, str]
-"""First cell, cell behind the last, and style."""
+def _set_apart(columns: list[Column | None], held: Held, grid: Grid, first: int) -> None:
+    """Have those of ``columns`` (from the bucket ``first`` on) in which something was held up reach
+    from the mean of the work to that of the busy time."""
+    assert held.work is not None
+    start = max(0, bucket_index(held.begin_seconds, grid.column_seconds) - first)
+    stop = len(columns)
+    if held.end_seconds < grid.end_seconds:
+        stop = min(stop, bucket_index(held.end_seconds, grid.column_seconds) + 1 - first)
+    if start >= stop:
+        return
+    works = held.work.columns(grid.moment, grid.column_seconds, len(columns))
+    for number in range(start, stop):
+        column, work = columns[number], works[number]
+        if column is not None:
+            done = 0.0 if work is None else min(work[1], column[1])
+            columns[number] = done, done, column[1]
+
+
+Part = tuple[int, int, str, bool]
+"""First cell, cell behind the last, style, and whether there are bars: not a base line alone."""
 
 
 def _parts(
@@ -464,18 +510,19 @@ def _parts(
         stop = min(len(bottom), grid.place(min(one.end_seconds, grid.end_seconds)) + 1, grid.count)
         count = max(0, stop - first)
         ground = f"/{one.style}" if tinted else ""
-        # An area of the full hue would be the loudest thing on the screen; dots are none.
-        busy = f"{one.style}-area" if tinted else one.style
+        busy = one.style if one.work is None or not tinted else f"{style}+{one.style}"
         styles[first : first + count] = [busy if one.of_busy else style + ground] * count
         idle[first : first + count] = [one.style if one.of_busy else one.style + ground] * count
+    bars = [True] * len(bottom)
     for match in re.finditer(f"{zero}+", bottom):
         start, stop = match.span()
         styles[start:stop] = idle[start:stop]
+        bars[start:stop] = [False] * (stop - start)
     parts: list[Part] = []
     stop = 0
-    for name, cells_of_it in groupby(styles):
+    for (name, of_bars), cells_of_it in groupby(zip(styles, bars, strict=True)):
         start, stop = stop, stop + len(list(cells_of_it))
-        parts.append((start, stop, name))
+        parts.append((start, stop, name, of_bars))
     return parts
 
 
@@ -505,17 +552,21 @@ def pair(left: Column | None, right: Column | None, limit: float) -> str:
 _SAME_TONE = re.compile(r"(.)\1*")
 
 
-def _runs(text: str, tones: str, parts: Sequence[Part]) -> list[Run]:
-    """Return ``text`` as runs of one style and tone each."""
-    if not tones.strip(FULL):
-        return [(text[start:stop], style) for start, stop, style in parts]
+def _runs(text: str, tones: str, shade: str, parts: Sequence[Part]) -> list[Run]:
+    """Return ``text`` as runs of one style and tone each; what is solid in bars has a ``shade``."""
     out: list[Run] = []
-    for start, stop, style in parts:
+    for start, stop, style, of_bars in parts:
         for match in _SAME_TONE.finditer(tones, start, stop):
-            tone = match[1]
-            name = style if tone == FULL else f"{style}.{tone}"
+            name = toned(style, match[1], shade if of_bars else "")
             out.append((text[match.start() : match.end()], name))
     return out
+
+
+def toned(style: str, tone: str, shade: str) -> str:
+    """Return the name of ``style`` in a tone, and if that is solid in a shade."""
+    if tone not in {FULL, ON_PALE}:
+        return f"{style}.{tone}"
+    return style if tone == FULL and not shade else f"{style}.{tone}{shade}"
 
 
 class StripCache:

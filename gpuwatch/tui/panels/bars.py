@@ -18,7 +18,7 @@ from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import OwnCost, Snapshot
 from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, lost_gpus
-from gpuwatch.tui.charts.strips import ASCII, FULL, Glyphs, draw_column
+from gpuwatch.tui.charts.strips import ASCII, Glyphs, draw_column, shades, toned
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed, has_boxes
 from gpuwatch.tui.panels import time_axis
@@ -296,6 +296,7 @@ def _band(
         known = _place(state, end, inner)
     bands = [None if one is None else (one[0], *one) for one in columns]
     drawn = [draw_column(band, 100.0, glyphs, count) for band in bands]
+    of_rows = shades(count, glyphs)
     lines = []
     for number in range(count):
         row = _named(width, first, *(() if number else ("whole recording", " busy")))
@@ -305,8 +306,7 @@ def _band(
             elif columns[place] is None and place >= known:
                 row.add(glyphs.dot if number == count - 1 else " ", "dim")
             else:
-                tone = tones[number]
-                row.add(text[number], "area" if tone == FULL else f"area.{tone}")
+                row.add(text[number], toned("area", tones[number], of_rows[number]))
         lines.append(row.line())
     return lines
 

@@ -6,15 +6,15 @@ step with a slower rank is waiting, not work.
 """
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, GpuReading
 from gpuwatch.core.registry import GPU, MAIN, Field
-from gpuwatch.core.store import busy_name
+from gpuwatch.core.store import PolledThenSampled, Series, busy_name
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.diagnosis.rule import (
@@ -28,7 +28,15 @@ from gpuwatch.diagnosis.rule import (
     WAITING,
     GpuState,
 )
-from gpuwatch.tui.charts.strips import Column, Glyphs, Held, highest, nice_ceiling, scale_marks
+from gpuwatch.tui.charts.strips import (
+    Column,
+    Columns,
+    Glyphs,
+    Held,
+    highest,
+    nice_ceiling,
+    scale_marks,
+)
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
 from gpuwatch.tui.panels.findings import about_gpu, rule_of, severity_sign, style_of
@@ -65,6 +73,12 @@ class Metric:
     mood: str = ""
     """``""``; ``warn``, said by colour and by a sign; or the hue of the state that it explains,
     which is named already."""
+
+    @property
+    def limit_text(self) -> str:
+        """Return the limit in at most four cells: a mark of a scale."""
+        limit = re.match(r"([\d.]+)(.*)", self.text.partition("/")[2])
+        return f"{float(limit[1]):.0f}{limit[2]}" if limit else ""
 
     @property
     def style(self) -> str:
@@ -191,28 +205,49 @@ def notes(gpu: Gpu) -> list[Run]:
     return out
 
 
-def facts(gpu: Gpu, calm: bool = False) -> list[str]:
-    """Return the numbers worth a place on the heading, most important first, each as wide as on the
-    next look; ``calm`` leaves out the rates and activities, which change with every look."""
+class Fact(NamedTuple):
+    """Numbers of a GPU that have no chart: as they stand among others in a line, each as wide as on
+    the next look, and as (label, number) for lines of their own."""
+
+    in_line: str
+    pairs: tuple[tuple[str, str], ...]
+
+
+def facts(gpu: Gpu, calm: bool = False) -> list[Fact]:
+    """Return the numbers worth a place beside the charts, most important first; ``calm`` leaves
+    out the rates and activities, which change with every look."""
     if gpu.lost:
         return []
     reading, most_mhz = gpu.reading, gpu.identity.sm_clock_max_mhz
 
-    def number(name: str, width: int = 4, limit: float | None = None) -> str | None:
+    def number(name: str, limit: float | None = None) -> str | None:
         value = getattr(reading, name)
-        return None if value is None else GPU[name].text(value, limit).rjust(width)
+        return None if value is None else GPU[name].text(value, limit)
 
-    def named(name: str, width: int = 4, least: int = 0) -> str | None:
-        text = number(name, width)
-        return None if text is None else f"{GPU[name].short.ljust(least)} {text}"
+    def pair(name: str, text: str) -> tuple[str, str]:
+        """Return its long name, where there is room for it before a chart, and the number."""
+        field = GPU[name]
+        fits = len(field.label) + len(text) < _NUMBER_END - 2
+        return (field.label if fits else field.short), text
 
-    received, sent = GPU["pcie_rx_bytes_per_second"], GPU["pcie_tx_bytes_per_second"]
-    rates = [(one, getattr(reading, one.name)) for one in (received, sent)]
-    both = " ".join([f"{one.short} {one.text(value).rjust(8)}" for one, value in rates])
-    active, link = number("sm_active_percent"), (reading.pcie_generation, reading.pcie_width)
+    def named(name: str, width: int = 4, label: str = "", least: int = 0) -> Fact | None:
+        text, label = number(name), label or GPU[name].short
+        if text is None:
+            return None
+        return Fact(f"{label.ljust(least)} {text.rjust(width)}", (pair(name, text),))
+
+    def bare(name: str, width: str, limit: float | None = None) -> Fact | None:
+        """Return a number that says itself what it is."""
+        text = number(name, limit)
+        return None if text is None else Fact(f"{text:{width}}", (pair(name, text),))
+
+    received, sent = "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"
+    rates = [(GPU[name].short, number(name) or "-") for name in (received, sent)]
+    link = reading.pcie_generation, reading.pcie_width
+    link_text = f"{link[0]}x{link[1]}"
     controller = "memory_controller_percent" if reading.dram_active_percent is None else None
     moving = [
-        None if active is None else f"{GPU['sm_active_percent'].label} {active}",
+        named("sm_active_percent", label=GPU["sm_active_percent"].label),
         named("tensor_active_percent"),
         # Where nothing is read of SMs it has their place.
         named(controller, least=9) if controller else named("dram_active_percent"),
@@ -221,14 +256,18 @@ def facts(gpu: Gpu, calm: bool = False) -> list[str]:
         named("encoder_percent") if reading.encoder_percent else None,
         named("decoder_percent") if reading.decoder_percent else None,
     ]
-    link_text = f"{GPU['pcie_generation'].short} {link[0]}x{link[1]}"
-    state = number("performance_state", 0)
+    clock_width = 7 if most_mhz is None else len(f"9999/{most_mhz}MHz")
     numbers = [
-        number("sm_clock_mhz", 7 if most_mhz is None else len(f"9999/{most_mhz}MHz"), most_mhz),
+        bare("sm_clock_mhz", f">{clock_width}", most_mhz),
         *([] if calm else moving),
-        None if state is None else left(state, 3),
-        None if calm or all(value is None for _, value in rates) else both,
-        None if None in link else link_text,
+        bare("performance_state", "<3"),
+        None
+        if calm or all(text == "-" for _, text in rates)
+        else Fact(
+            " ".join([f"{way} {text:>8}" for way, text in rates]),
+            tuple((f"PCIe {way}", text) for way, text in rates),
+        ),
+        None if None in link else Fact(f"PCIe {link_text}", (("PCIe link", link_text),)),
         None if calm else named("nvlink_rx_bytes_per_second", 8),
         named("memory_clock_mhz", 0),
     ]
@@ -301,8 +340,42 @@ def held_up(view: View, *gpus: GpuKey) -> list[Held]:
             continue
         end = inf if mark.end_seconds is None else mark.end_seconds
         of_busy = rule_of(mark.rule).lost_while_busy and state is not STRAGGLER
-        out.append(Held(mark.begin_seconds, end, state.hue, of_busy))
+        work = _work_of(view, state, held) if of_busy and len(gpus) == 1 else None
+        out.append(Held(mark.begin_seconds, end, state.hue, of_busy, work))
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class _AtClock:
+    """Busy percent of a GPU at its highest clock that would have done the same work."""
+
+    busy: Series | PolledThenSampled
+    clock: Series | PolledThenSampled
+    highest_mhz: float
+
+    def columns(self, end: float, column_seconds: float, count: int) -> Sequence[Column | None]:
+        columns = [one.columns(end, column_seconds, count) for one in (self.busy, self.clock)]
+        return [
+            None
+            if busy is None or clock is None
+            else (0.0, busy[1] * clock[1] / self.highest_mhz, busy[1])
+            for busy, clock in zip(*columns, strict=True)
+        ]
+
+
+def _work_of(view: View, state: GpuState, key: GpuKey) -> Columns | None:
+    """Return what of the busy time of a GPU was work, as far as something that is read says: its
+    clock of its highest, or how active SMs were."""
+    gpu = next((one for one in view.gpus if one.uuid == key), None)
+    if gpu is None:
+        return None
+    history, highest_mhz = view.history, gpu.identity.sm_clock_max_mhz
+    if state is not THROTTLED:
+        return history.gpu(key, "sm_active_percent")
+    busy, clock = history.gpu(key, busy_name(gpu.reading)), history.gpu(key, "sm_clock_mhz")
+    if busy is None or clock is None or not highest_mhz:
+        return None
+    return _AtClock(busy, clock, highest_mhz)
 
 
 def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> Answer:
@@ -352,11 +425,13 @@ def gauge(glyphs: Glyphs, share: float, width: int, style: str) -> list[Run]:
 # -- one GPU ---------------------------------------------------------------------------------------
 
 
-LEAD = 24
-"""Cells before a chart, for its label and its number; where a line has more to say, more."""
+LEAD = 28
+"""Cells before a chart, for its label, its number and the marks of its scale; all pages have the
+same."""
+_NUMBER_END = 22
+"""The cell behind the numbers before a chart."""
 _LABEL_WIDTH = 7
-_VALUE_WIDTH = 13
-_TICK_WIDTH = 4
+_TICK_WIDTH = 5
 _STATE_WIDTH = 10
 _NAME_WIDTH = 9
 _NARROW, _ALIGNED, _BROAD = 60, 76, 120
@@ -366,6 +441,8 @@ _TICK_ROWS = 3
 """A chart of so many rows has ticks."""
 _LESS_POWER, _MORE_POWER = 12, 18
 """Rows of a stacked GPU from which on its power has two, and three."""
+_FACTS_BESIDE = 18
+"""Rows of a stacked GPU from which on its facts stand beside the chart, not above it."""
 
 
 class GpuPainter:
@@ -448,7 +525,7 @@ class GpuPainter:
             if room >= len(brief) + 2:
                 unusual += [("  ", "text"), (brief, style)]
                 room -= len(brief) + 2
-        for text in facts(gpu, self._view.slow_link):
+        for text, _ in facts(gpu, self._view.slow_link):
             if room < len(text) + 2:
                 break
             row.add("  ").add(text, "label")
@@ -503,12 +580,25 @@ class GpuPainter:
             # Of what is drawn: a dip within a column is not to be seen in the chart.
             low = min(column[self._view.glyphs.solid_to] for column in known)
             high = max(column[2] for column in known)
-            replay = self._view.replay
-            if self._view.timeline.moment is None and (replay is None or replay.following):
+            work, replay = self._work(gpu, state, width), self._view.replay
+            is_now = self._view.timeline.moment is None and (replay is None or replay.following)
+            if work is not None:
+                words.append(work)
+            elif is_now:
                 words.append(("now", units.percent(self._now), "dim"))
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
             words.append(("range", reach, "dim"))
         return lines, words
+
+    def _work(self, gpu: Gpu, state: GpuState, width: int) -> Said | None:
+        """Return how much of the busy time that is shown was work, where the chart tells them
+        apart."""
+        held = [one for one in held_up(self._view, gpu.uuid) if one.style == state.hue]
+        if not held or held[-1].work is None:
+            return None
+        known = [one[1] for one in self._window.grid(width).columns_of(held[-1].work) if one]
+        label = "work" if state is THROTTLED else GPU["sm_active_percent"].label
+        return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
 
     def _ticks(self, number: int, rows: int) -> str:
         """Return the scale beside row ``number`` of a chart, from the top."""
@@ -518,37 +608,79 @@ class GpuPainter:
 
     def _stacked(self, gpu: Gpu, state: GpuState, metrics: Metrics, rows: int) -> list[Line]:
         busy, memory, power, temperature = metrics
-        lead = LEAD
-        room = self._width - lead - 1
+        room = self._width - LEAD - 1
+        beside = rows >= _FACTS_BESIDE
         high = 1 + (rows >= _LESS_POWER) + (rows >= _MORE_POWER)
         heading = self._begin(gpu, self._width)
-        long = self._width >= 76 and gpu.identity.machine is None
+        long = self._width >= _ALIGNED and gpu.identity.machine is None
         name = gpu.identity.name if long else _placed_name(gpu.identity)
-        heading.add(fit(name, max(4, heading.room - 23), self._ellipsis), "title")
-        # Facts begin where charts do.
-        heading.pad_to(lead - 2)
-        lines = [self._add_facts(heading, gpu).line()]
+        free = _NUMBER_END - heading.used - (0 if beside else len(state.word) + 2)
+        if len(name) > free:
+            name = brief_name(gpu.identity, free)
+        heading.add(fit(name, max(4, free), self._ellipsis), "title")
+        if beside:
+            lines = [self._add_gauges(heading, memory, temperature).line()]
+        else:
+            heading.add(f"  {state.word}", state.hue).pad_to(LEAD - 2)
+            gauges = self._begin_number(memory.field, memory)
+            lines = [
+                self._add_facts(heading, gpu).line(),
+                self._add_gauges(gauges, memory, temperature).line(),
+            ]
+        tall = rows - high - len(lines)
+        chart, words = self._busy(gpu, busy, state, LEAD, room, tall)
+        words = self._with_facts(gpu, words, tall - 1) if beside else words[1:]
+        lines += self._labelled(busy, chart, words, scale_marks(tall))
         watts = self._chart(gpu, power, power.mood or "area", room, high)
-        of_busy = self._busy(gpu, busy, state, lead, room, rows - 2 - high)
-        for metric, chart, words in ((busy, *of_busy), (power, watts, [])):
-            for number, drawn in enumerate(chart):
-                row = Row(self._width).add("  ")
-                ticks = self._ticks(number, len(chart)) if metric is busy else ""
-                if number == 0:
-                    label = metric.field.label
-                    label = label if len(label) < _LABEL_WIDTH else metric.field.short
-                    row.add(left(label, _LABEL_WIDTH), "label")
-                    self._add_value(row, metric, _VALUE_WIDTH - len(ticks))
-                elif number <= len(words):
-                    self._say(row, words[number - 1], lead - 2 - len(ticks))
-                row.pad_to(lead - 1 - len(ticks))
-                lines.append(self._charted(row, ticks, drawn, room))
-        row = Row(self._width).add("  ").add(left(memory.field.label, _LABEL_WIDTH), "label")
-        self._add_value(row, memory, _VALUE_WIDTH).pad_to(lead)
-        half = (room - 19) // 2
+        return lines + self._labelled(power, watts, [], {0: power.limit_text})
+
+    def _begin_number(self, field: Field, metric: Metric) -> Row:
+        """Begin a line with a label and its number."""
+        label = field.label if len(field.label) < _LABEL_WIDTH else field.short
+        row = Row(self._width).add("  ").add(left(label, _LABEL_WIDTH), "label")
+        return self._add_value(row, metric, _NUMBER_END - row.used, brief=True)
+
+    def _labelled(
+        self,
+        metric: Metric,
+        chart: Sequence[Sequence[Run]],
+        said: Sequence[Said],
+        ticks: Mapping[int, str],
+    ) -> list[Line]:
+        """Return the rows of a chart with marks of its scale, behind its label and number and what
+        is ``said`` of it."""
+        lines = []
+        for number, drawn in enumerate(chart):
+            row = Row(self._width).add("  ") if number else self._begin_number(metric.field, metric)
+            if 0 < number <= len(said):
+                self._say(row, said[number - 1], _NUMBER_END)
+            row.pad_to(_NUMBER_END)
+            tick = right(ticks.get(number, ""), LEAD - 1 - _NUMBER_END)
+            lines.append(self._charted(row, tick, drawn, self._width - LEAD - 1))
+        return lines
+
+    def _add_gauges(self, row: Row, memory: Metric, temperature: Metric) -> Row:
+        """Add how much of its memory is used and how hot it is, over the width of the charts."""
+        if row.used < LEAD and row.used != _NUMBER_END:
+            row.pad_to(LEAD).add(f"{memory.field.label} ", "label")
+            self._add_value(row, memory, len(memory.text)).add("  ")
+        else:
+            # Without a limit of its own it is the sum of its processes.
+            note = "" if "/" in memory.text else memory.text.removeprefix(memory.brief)
+            row.add(note or right(memory.limit_text, LEAD - 1 - row.used), "dim").pad_to(LEAD)
+        size = len(temperature.text)
+        half = (self._width - row.used - size - len(temperature.field.short) - 7) // 2
         row.add_runs(self._gauge(memory, half), half).add(f"   {temperature.field.short} ", "label")
-        self._add_value(row, temperature, 9).add("  ")
-        return [*lines, row.add_runs(self._gauge(temperature, half), half).line()]
+        self._add_value(row, temperature, size).add("  ")
+        return row.add_runs(self._gauge(temperature, row.room - 1), row.room - 1)
+
+    def _with_facts(self, gpu: Gpu, words: Sequence[Said], rows: int) -> list[Said]:
+        """Return at most ``rows`` lines: ``words``, after the state what is unusual, and below a
+        blank one the facts."""
+        gpu = shown_gpu(self._view, gpu, facts=True)
+        unusual = [(text.removeprefix(f"{self._state.word}: "), "", s) for text, s in notes(gpu)]
+        said = [(*pair, "label") for one in facts(gpu, self._view.slow_link) for pair in one.pairs]
+        return [words[0], *unusual, *words[1:], ("", "", "text"), *said][:rows]
 
     def _wide(self, gpu: Gpu, state: GpuState, metrics: Metrics, rows: int) -> list[Line]:
         tall, narrow = rows - 1, self._width < _NARROW

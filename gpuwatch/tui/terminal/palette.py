@@ -11,6 +11,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gpuwatch.outputs.terminal import STATE_HUES
+from gpuwatch.tui.charts.strips import FULL, MOST_SHADE, ON_PALE, PALE, PALE_HALF, PALE_MOST
 
 # On a dark and on a light ground.
 _HUES = {
@@ -116,7 +117,8 @@ class Palette(dict[str, Style]):
     """Rich styles by name. A name that starts with ``s:`` is that style on the selected row,
     ``b:`` on a bar (header, footer, table heading), ``c:`` under the cursor of the charts;
     ``fed/starved`` is the first hue on a ground with a tint of the second (not
-    in sixteen colours, of which none is a quiet ground)."""
+    in sixteen colours, of which none is a quiet ground); ``fed+waiting`` has pale tones of the
+    second."""
 
     def __init__(self, theme: Theme, no_color: bool = False, colours: str | None = None) -> None:
         """Take the colours of ``theme``, or none; ``colours`` is what the terminal has, as Rich
@@ -126,14 +128,7 @@ class Palette(dict[str, Style]):
         self._ansi = theme.ansi or no_color
         self._no_color = no_color
         self._hues = dict(_ANSI) if self._ansi else _hues(theme)
-        self._hues |= {f"{name}-area": self._area(name) for name in self._hues}
-
-    def _area(self, name: str) -> str:
-        """Return the hue of a whole chart in it: a word in the full one is brighter."""
-        hue = self._hues[name]
-        if self._ansi:
-            return hue
-        return Color.parse(self._hues["background"]).blend(Color.parse(hue), _AREA).hex
+        self._dark = theme.dark
 
     def __missing__(self, name: str) -> Style:
         style = self._make(name)
@@ -148,6 +143,7 @@ class Palette(dict[str, Style]):
             surface, name = name[0], name[2:]
         name, _, tone = name.partition(".")
         name, _, tint = name.partition("/")
+        name, _, lost = name.partition("+")
         hue, bold, reverse = _LOOKS.get(name, (name, None, False))
         foreground = self._hues.get(hue, self._hues["text"])
         background = "default" if self._ansi else self._hues[_GROUNDS[surface]]
@@ -155,7 +151,7 @@ class Palette(dict[str, Style]):
             ground = Color.parse(background)
             background = ground.blend(Color.parse(self._hues[tint]), _TINT).hex
         if tone and not self._ansi:
-            return _toned(foreground, background, tone)
+            return self._toned(foreground, background, tone, lost, tint)
         if self._ansi and surface == "s":
             # A row of many hues turned around is hard to read.
             foreground, bold, reverse = self._hues["text"], None, True
@@ -169,6 +165,24 @@ class Palette(dict[str, Style]):
                 underline=(surface == "b") or None,
             )
         return Style(color=foreground, bgcolor=background, bold=bold, reverse=reverse or None)
+
+    def _toned(self, foreground: str, background: str, tone: str, lost: str, tint: str) -> Style:
+        """Return the colours of a cell of a chart. Pale tones have the hue of what was ``lost``,
+        and lean to that of a ``tint``."""
+        hue, ground = Color.parse(foreground), Color.parse(background)
+
+        def pale(tone: str) -> str:
+            share = _TONES[tone][0 if self._dark else 1]
+            if lost and tone != PALE_MOST:
+                return ground.blend(Color.parse(self._hues[lost]), _LOST).hex
+            leaning = hue.blend(Color.parse(self._hues[tint]), _LEANING) if tint else hue
+            return ground.blend(leaning, share).hex
+
+        if tone[0] in {FULL, ON_PALE}:
+            share = _PALEST + (_STRONGEST - _PALEST) * int(tone[1:] or MOST_SHADE) / MOST_SHADE
+            solid = ground.blend(hue, share).hex
+            return Style(color=solid, bgcolor=background if tone[0] == FULL else pale(PALE))
+        return Style(color=pale(tone), bgcolor=background)
 
 
 # The colours of a terminal of 256 that are the same on all: a cube, and shades of grey.
@@ -187,23 +201,19 @@ def _nearest(color: TerminalColor | None) -> TerminalColor | None:
     return TerminalColor.from_triplet(_XTERM[_XTERM.match(color.triplet)])
 
 
-_TINT = 0.16
+_TINT = 0.09
 """How much of the hue a tinted ground has: quiet, and still told from the ground."""
 
-_AREA = 0.62
-"""How much of the hue a chart has that is coloured by what held its GPU up."""
+_LOST = 0.5
+"""How much of the hue has the part of a bar that was busy without work."""
 
-# How much of the hue is left of each paler tone.
-_TONES = {"1": 0.42, "2": 0.58, "3": 0.76, "4": 0.42}
+# How much of the hue pale tones have, on a dark and on a light ground, by how much of the bar is
+# solid; and what is solid, of the palest and of the strongest shade.
+_TONES = {PALE: (0.28, 0.22), PALE_HALF: (0.42, 0.38), PALE_MOST: (0.58, 0.54)}
+_PALEST, _STRONGEST = 0.5, 0.92
 
-
-def _toned(foreground: str, background: str, tone: str) -> Style:
-    """Return a paler hue, or (``4``) the full one standing on a pale cell."""
-    hue, ground = Color.parse(foreground), Color.parse(background)
-    pale = ground.blend(hue, _TONES[tone]).hex
-    if tone == "4":
-        return Style(color=foreground, bgcolor=pale)
-    return Style(color=pale, bgcolor=background)
+_LEANING = 0.35
+"""How much of the hue of what held a GPU up is in pale tones beside it."""
 
 
 def _hues(theme: Theme) -> dict[str, str]:

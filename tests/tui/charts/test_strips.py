@@ -1,6 +1,6 @@
 """Charts: what a column looks like, and strips on absolute columns, drawn bit by bit."""
 
-from math import ceil
+from math import ceil, inf
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from gpuwatch.tui.charts.strips import (
     FULL,
     LEVELS_PER_ROW,
     ON_PALE,
+    PALE,
     UNICODE,
     Glyphs,
     Held,
@@ -279,9 +280,29 @@ def test_a_column_has_the_colour_of_what_it_was(rows: int, of_busy: bool) -> Non
         series.add_reading(float(second), value)
     held = [Held(2.2, 3.8, "starved", of_busy)]
     lines = Strip().draw(series, TimeWindow(6.0, 6.0), 6, 100.0, UNICODE, "fed", rows, held)
-    styles = [style for text, style in lines[-1] for _ in text]
-    middle = ["starved-area", "starved"] if of_busy else ["fed/starved", "starved/starved"]
+    # Without the tone, and the shade of the row, of what is solid.
+    styles = [style.partition(".")[0] for text, style in lines[-1] for _ in text]
+    middle = ["starved", "starved"] if of_busy else ["fed/starved", "starved/starved"]
     assert styles == ["fed", "idle", *middle, "fed", "idle"]
+
+
+def test_busy_time_without_work_stands_above_the_work() -> None:
+    """Where what of the busy time was work is read, a column that a finding held up is solid up to
+    that, and from there up to its mean in the finding's hue; where it was not read, all of it
+    is."""
+    busy, work = SampledSeries(), SampledSeries()
+    for second in (1.0, 2.0, 3.0, 4.0):
+        busy.add_reading(second, 100.0)
+        work.add_reading(second, None if second == 3.0 else 50.0)
+    held = [Held(1.5, inf, "waiting", True, work)]
+    window = TimeWindow(4.0, 4.0)
+    lines = Strip().draw(busy, window, 4, 100.0, UNICODE, "fed", 2, held)
+    assert picture(lines) == ["▇▇▇▇", "████"]
+    upper, lower = ([style for text, style in line for _ in text] for line in lines)
+    assert {style.partition(".")[0] for style in (upper[0], lower[0])} == {"fed"}
+    assert {style.partition(".")[0] for style in (*upper[1:], *lower[1:])} == {"fed+waiting"}
+    tones = [style.partition(".")[2][:1] for style in (*upper[1:], *lower[1:])]
+    assert tones == [*(PALE, PALE, PALE), *(FULL, PALE, FULL)]
 
 
 # -- bit by bit -----------------------------------------------------------------------------

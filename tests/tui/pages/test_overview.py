@@ -96,7 +96,7 @@ def test_a_measured_zero_is_shown_as_zero() -> None:
     frame = overview.draw(view_of(bare(**reading)), 80, 24)
     text = " ".join(gpu_lines(frame, "GPU-a"))
     assert "0%" in text
-    assert "0.0/140.4G" in text
+    assert "0B 140G" in text
     assert "0W" in text
 
 

@@ -138,8 +138,11 @@ def numbers(lines: Iterable[str]) -> set[str]:
 
 def of_gpu(one: Gpu) -> set[str]:
     """Every number that may be said of it; of a long name parts may be left out."""
-    metric_texts = [text for metric in metrics(one) for text in (metric.text, metric.brief)]
-    said = [*metric_texts, *(text for text, _ in notes(one)), *facts(one), one.identity.name]
+    said = [one.identity.name, *(text for text, _ in notes(one))]
+    for metric in metrics(one):
+        said += [metric.text, metric.brief, metric.limit_text]
+    for fact in facts(one):
+        said += [fact.in_line, *(text for _, text in fact.pairs)]
     names = [brief_name(one.identity, width) for width in (9, 16)]
     return numbers([*said, *names, units.gpu_label(one)])
 

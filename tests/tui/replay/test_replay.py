@@ -10,6 +10,7 @@ import pytest
 
 from gpuwatch.outputs.export import JsonLinesWriter
 from gpuwatch.tui.pages.screen import Dialog
+from gpuwatch.tui.panels.gpus import LEAD
 from tests.support.long_recording import Piece, snapshots
 from tests.tui.replay.recordings import BEGIN, END, STARVED, played, recorded, tape_of
 
@@ -268,7 +269,7 @@ async def test_click_on_the_bar_goes_there(night: Path) -> None:
     """Its middle is the middle of the file."""
     async with played(tape_of(night)) as drive:
         await drive.press("space")
-        await drive.click_at(61, 27)
+        await drive.click_at((LEAD + 99) // 2, 27)
         await drive.arrived()
         assert drive.now == pytest.approx((END - BEGIN) / 2, abs=15.0)
 

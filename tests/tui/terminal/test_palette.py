@@ -3,11 +3,13 @@
 from functools import cache
 
 import pytest
+from rich.color import Color as TerminalColor
 from rich.color import ColorSystem, ColorType
 from textual.app import App
 from textual.color import Color
 from textual.theme import Theme
 
+from gpuwatch.tui.charts.strips import DOTS, UNICODE, shades
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import detail, overview
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
@@ -167,13 +169,34 @@ def test_a_quiet_ground_is_quiet_in_256_colours() -> None:
         assert sent.get_truecolor() == ground.triplet
 
 
-def test_the_area_of_a_state_is_quieter_than_its_word() -> None:
-    """In every theme with colours of its own; where there are sixteen it is the same hue."""
+def test_what_is_solid_is_strongest_where_a_chart_is_high() -> None:
+    """The shades of a chart's rows go from a strong hue to a quieter one, and none is as strong as
+    a word in it; among sixteen colours all rows have the same."""
     for name in ("gpuwatch-dark", "gpuwatch-light", "nord"):
         palette = Palette(themes()[name])
-        for state in ("waiting", "throttled"):
-            area, word = palette[f"{state}-area"].color, palette[state].color
-            assert area != word
-            assert area != palette["text"].color
+        ground = palette["text"].bgcolor
+        assert ground is not None
+        drawn = [palette[f"fed.0{shade}"].color for shade in shades(5, UNICODE)]
+        apart = [_distance(one, ground) for one in (palette["fed"].color, *drawn)]
+        assert apart == sorted(apart, reverse=True)
+        assert len(set(apart)) == len(apart)
+    assert shades(5, DOTS) == ("",) * 5
     sixteen = Palette(themes()["ansi-dark"])
-    assert sixteen["waiting-area"] == sixteen["waiting"]
+    assert sixteen["fed.09"] == sixteen["fed"]
+
+
+def test_the_part_of_a_bar_that_was_no_work_has_the_hue_of_its_cause() -> None:
+    """Work below it keeps its own."""
+    palette = Palette(themes()["gpuwatch-dark"])
+    assert palette["fed+waiting.05"] == palette["fed.05"]
+    lost = palette["fed+waiting.1"].color
+    assert lost != palette["fed.1"].color
+    assert lost == palette["fed+waiting.2"].color == palette["fed+waiting.45"].bgcolor
+    assert lost != palette["fed+throttled.1"].color
+
+
+def _distance(one: TerminalColor | None, other: TerminalColor | None) -> int:
+    assert one is not None
+    assert other is not None
+    pairs = zip(one.get_truecolor(), other.get_truecolor(), strict=True)
+    return sum((a - b) ** 2 for a, b in pairs)
