@@ -172,7 +172,7 @@ FLEET_KEYS: tuple[Key, ...] = (
 """Keys of the list of machines; all other keys are those of one that is opened."""
 
 REPLAY_KEYS: tuple[Key, ...] = (
-    Key("p,space", "pause", "space p", "play or pause; at the end, from the beginning", "Replay"),
+    Key("p,space", "pause", "space p", "play or pause; at the end, play it again", "Replay"),
     Key("plus,equals_sign", "speed(1)", "+ -", "faster or slower, 0.5x to 1000x", "Replay"),
     Key("minus", "speed(-1)"),
     Key("n", "to_mark(1)", "n N  { }", "to the next or previous finding", "Replay"),

@@ -470,7 +470,8 @@ stroke-linejoin:round}
 .key i{display:inline-block;width:18px;height:10px;margin-right:6px;border-radius:2px}
 .key .f{background:var(--fedfill);border-top:2px solid var(--fed)}
 .key .b{background:var(--fedband);border:1px solid var(--line)}
-.key .h{height:5px;vertical-align:2px;opacity:.65}.key .h.slow{height:10px;vertical-align:0;opacity:.8}
+.key .h{height:5px;vertical-align:2px;opacity:.65}
+.key .h.slow{height:10px;vertical-align:0;opacity:.8}
 .key .g{background:var(--gap);border:1px dashed var(--soft)}
 .small{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));gap:12px}
 .small .plot{padding:12px 14px}

@@ -51,9 +51,7 @@ _OF_RECORDING = Section(
     "The whole recording",
     _words(
         [
-            ("solid", "the least that a GPU was busy, of half a minute"),
-            ("pale", "the most that one was"),
-            ("findings", "what was found, from when to when"),
+            ("busy", "solid: the idlest GPU; pale: the busiest"),
             ("click", "goes there"),
         ]
     ),

@@ -266,7 +266,8 @@ def axis(
     filled = ceil((latest - grid.begin_seconds) / grid.column_seconds)
     for moment, text in ticks(begin, latest + offset, filled, window.now + offset):
         place, end = grid.place(moment - offset), grid.place(moment - offset) + len(text) + 1
-        room = over[max(0, place - 1) : end]
+        # With a blank or a line before it and behind it.
+        room = over[max(0, place - 1) : end + 1]
         free = all(cell is None or cell[0] == glyphs.rule for cell in room)
         if place >= 0 and end <= cells and free:
             out[place:end] = [(one, "dim") for one in glyphs.tick + text]
