@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from textual import events
@@ -166,7 +167,8 @@ class _HostPainter:
         self._host = host
         self._width = width
         self._glyphs = view.glyphs
-        self._window = view.window
+        # Charts with a time axis of their own show no cursor: it would be elsewhere in each.
+        self._window = replace(view.window, cursor=None)
 
     def _chart(self, name: str, width: int, limit: float | None, rows: int = 1) -> list[list[Run]]:
         """Draw a chart; in one row of dots, which is not taken for a gauge."""
@@ -297,6 +299,7 @@ class _HostPainter:
 
     def full(self, rows: int) -> list[Line]:
         """Draw a machine without a GPU: a chart a line, then a chart for every core."""
+        self._window = self._view.window
         lines = [*self._cpu(self._width, 2 if rows >= 8 else 1), self._memory_line(self._width)]
         room = max(1, self._width - self._lead - 1)
         for one in _RATES:
