@@ -57,7 +57,8 @@ def draw_header(view: View, width: int) -> Line:
     right_parts = _header_right(view, snapshot, width)
     reserved = sum(len(text) + 2 for text, _ in right_parts)
     for text, style in _header_left(view, snapshot):
-        if row.room < len(text) + 2 + reserved:
+        # Two blanks before the clock.
+        if row.room < len(text) + 3 + reserved:
             break
         row.add("  ").add(text, style)
     row.pad_to(width - reserved, "label")
