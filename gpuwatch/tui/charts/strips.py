@@ -74,9 +74,13 @@ class Glyphs:
     warning: str
     grave: str
     note: str
-    """Signs of what is a warning, worse, or good to know: they differ in shape."""
+    unread: str
+    """Signs of what is a warning, worse, or good to know, and of what gpuwatch cannot read: they
+    differ in shape."""
     mark: str
     """Sign of a moment that the person marked."""
+    thumb: str
+    """Needle of a replay, and the part of a scroll bar that is in sight."""
     core: str
     """Per-core bars: nine characters, 0 to 8 eighths."""
 
@@ -120,7 +124,9 @@ UNICODE = Glyphs(
     warning="▲",
     grave="■",
     note="○",
+    unread="!",
     mark="◆",
+    thumb="┃",
     core=" ▁▂▃▄▅▆▇█",
 )
 
@@ -129,8 +135,9 @@ DOTS = replace(UNICODE, name="dots", tones=False)
 
 ASCII = Glyphs(
     name="ascii",
-    # Few steps, each higher or fuller than the one before: more cannot be told apart.
-    solid=" _..--=##",
+    # Few steps, each higher or fuller than the one before: more cannot be told apart, and a chart
+    # that moves a little would be noise.
+    solid=" _--===##",
     ranges=(),
     tones=False,
     pale=":",
@@ -150,8 +157,10 @@ ASCII = Glyphs(
     warning="!",
     grave="X",
     note="i",
+    unread="?",
     mark="*",
-    core="_..--==##",
+    thumb="#",
+    core="_---===##",
 )
 
 
@@ -216,12 +225,12 @@ def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]
         if low == high:
             return glyphs.solid[high], FULL
         if glyphs.pale:
-            return glyphs.solid[low] if low > 1 else glyphs.pale, FULL
+            return (glyphs.solid[low], FULL) if low > 1 else (glyphs.pale, PALE)
         if glyphs.tones and high >= LEVELS_PER_ROW - 1:
             return glyphs.solid[low], ON_PALE
         if glyphs.tones:
             return glyphs.solid[high], _pale(low - 1, high - 1)
-        return glyphs.ranges[0 if low == 1 else low][high], FULL
+        return glyphs.ranges[0 if low == 1 else low][high], FULL if low > 1 else PALE
     solid = 0 if low == 1 < high else low
     characters, tones = [], []
     for base in range((rows - 1) * LEVELS_PER_ROW, -1, -LEVELS_PER_ROW):
@@ -241,10 +250,10 @@ def _cell(glyphs: Glyphs, solid: int, reach: int) -> tuple[str, str]:
     if solid == reach:
         return glyphs.solid[solid], FULL
     if glyphs.pale:
-        return glyphs.solid[solid] if solid else glyphs.pale, FULL
+        return (glyphs.solid[solid], FULL) if solid else (glyphs.pale, PALE)
     if not glyphs.tones:
         # The cell in which the solid part ends has no room for dots above it.
-        return (glyphs.solid[solid] if solid > 1 else glyphs.ranges[0][reach]), FULL
+        return (glyphs.solid[solid], FULL) if solid > 1 else (glyphs.ranges[0][reach], PALE)
     if solid == 0:
         return glyphs.solid[reach], PALE
     if reach == LEVELS_PER_ROW:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -172,7 +173,8 @@ class _HostPainter:
         self._host = host
         self._width = width
         self._glyphs = view.glyphs
-        self._window = view.window
+        # Charts with a time axis of their own show no cursor: it would be elsewhere in each.
+        self._window = replace(view.window, cursor=None)
 
     def _chart(
         self, name: str, width: int, limit: float | None, rows: int = 1, *, braille: bool = True
@@ -315,6 +317,7 @@ class _HostPainter:
 
     def full(self, rows: int) -> list[Line]:
         """Draw a machine without a GPU: a chart a line, then a chart for every core."""
+        self._window = self._view.window
         high = 3 if rows >= _FULL_ROWS else 1
         lines = [*self._cpu(self._width, high), self._memory_line(self._width)]
         room = max(1, self._width - self._lead - 1)

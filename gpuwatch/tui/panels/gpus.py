@@ -321,9 +321,9 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Fact]:
 Answer = TypeVar("Answer")
 
 
-FED = GpuState("fed", "fed")
-IN_USE = GpuState("in use", "unknown")
-UNKNOWN = GpuState("unknown", "unknown")
+FED = GpuState("fed", "fed", "busy: its work comes in time")
+IN_USE = GpuState("in use", "unknown", "busy for part of the time")
+UNKNOWN = GpuState("unknown", "unknown", "nothing is read of how busy it is")
 """States beside those that findings mean (``diagnosis.rule``)."""
 STATES = (
     *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, STRAGGLER, IDLE, NO_ANSWER, IN_USE),
@@ -724,10 +724,11 @@ class GpuPainter:
             # Of what is drawn: a dip within a column is not to be seen in the chart.
             low = min(column[self._view.glyphs.solid_to] for column in known)
             high = max(column[2] for column in known)
-            work = self._work(gpu, state, width)
+            work, replay = self._work(gpu, state, width), self._view.replay
+            is_now = self._view.timeline.moment is None and (replay is None or replay.following)
             if work is not None:
                 words.append(work)
-            elif self._view.timeline.moment is None:
+            elif is_now:
                 words.append(("now", units.percent(self._now), "dim"))
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
             words.append(("range", reach, "dim"))

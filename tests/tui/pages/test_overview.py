@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
-from gpuwatch.diagnosis.finding import Advice
+from gpuwatch.diagnosis.finding import Advice, Finding, Gain
 from gpuwatch.tui.charts.strips import ASCII, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
@@ -19,6 +19,7 @@ from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.gpus import gauge, metrics, scaled_metrics
 from gpuwatch.tui.panels.table import fit_command
+from gpuwatch.tui.panels.time_axis import shown_gpu, shown_process
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
@@ -98,6 +99,39 @@ def test_a_measured_zero_is_shown_as_zero() -> None:
     assert "0%" in text
     assert "0B 140G" in text
     assert "0W" in text
+
+
+def test_a_note_about_gpuwatch_is_no_finding() -> None:
+    """It has another sign than a warning, and where a finding takes the rows, the header counts
+    it; a driver that is not there has the sign of what is grave."""
+    what = scene("starved", 1).now
+    note = Problem(source="nvml", message="Power of GPU 0 cannot be read.", severity="warning")
+    noted = dataclasses.replace(what, problems=(note,))
+    lines = drawn(view_of(noted), 80, 24)
+    assert any(f" {UNICODE.unread} Power of GPU 0 cannot" in line for line in lines)
+    lines = drawn(view_of(noted, diagnosis=diagnosis(noted, starved(noted))), 80, 24)
+    assert not any("Power of GPU 0 cannot" in line for line in lines)
+    assert "1 note" in lines[0]
+    grave = dataclasses.replace(note, message="No driver.", severity="error")
+    lines = drawn(view_of(dataclasses.replace(what, problems=(grave,))), 80, 24)
+    assert any(f" {UNICODE.grave} No driver." in line for line in lines)
+
+
+def test_what_is_lost_is_of_a_time_that_is_told() -> None:
+    """Charts show another; where there is no room, the change comes first, then its gain, then
+    what is lost."""
+    what = scene("starved", 1).now
+    gain = Gain(factor=1.6, low=1.4, high=1.7, limited_by="the GPU")
+    one = starved(what, lost_share=0.38, lost_of_seconds=60.0, gain=gain)
+    [line] = [text for text in drawn_with(what, one, 80) if "num_workers" in text]
+    assert "38% lost in 1 min  num_workers 2 -> 8  about 1.6 times faster" in line
+    [line] = [text for text in drawn_with(what, one, 52) if "num_workers" in text]
+    assert "num_workers 2 -> 8  about 1.6 times faster" in line
+    assert "lost" not in line
+
+
+def drawn_with(what: Snapshot, one: Finding, width: int) -> list[str]:
+    return drawn(view_of(what, diagnosis=diagnosis(what, one)), width, 24)
 
 
 def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
@@ -507,15 +541,15 @@ def test_a_gauge_is_full_at_its_limit_alone(share: float, drawn_as: str) -> None
 
 
 @pytest.mark.parametrize("page", [overview.draw, draw_findings])
-def test_only_the_leading_finding_is_written_in_the_colour_of_an_alarm(
+def test_every_finding_is_written_in_the_colour_of_its_severity(
     page: Callable[[View, int, int], Frame],
 ) -> None:
-    """Each other warning has the sign in that colour, and its words in none."""
+    """The words of each have the colour of their sign."""
     what = scene("starved", 2)
     view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now), starved(what.now, 1)))
     runs = [run for line in page(view, 120, 40).lines for run in line]
     alarms = [text.strip(" ▲") for text, style in runs if style in {"warn", "s:warn"}]
-    assert len([text for text in alarms if text]) == 1
+    assert len([text for text in alarms if text]) == 2
     assert len([text for text, style in runs if "▲" in text and style.endswith("warn")]) >= 2
 
 
@@ -553,6 +587,8 @@ LOADER = FindingMark(
     rule="loader_cpu_bound",
     severity="warning",
     summary="GPU 0 sat idle 66% of the time while all 6 loader workers kept a core busy",
+    short=("{gpus} {gpus|waits|wait} for data {66}%: 6 workers maxed out",),
+    change="num_workers 6 -> 9",
     gpus=("GPU-a",),
     begin_seconds=20.0,
     end_seconds=60.0,
@@ -576,6 +612,7 @@ def test_the_past_is_said_before_what_holds_now(size: tuple[int, int]) -> None:
     lines = texts(frame.lines)
     first = next(y for y, line in enumerate(lines) if "19m20 ago: " in line)
     assert "66%" in lines[first]
+    assert ("num_workers 6 -> 9" in lines[first + 1]) is (size[1] == 40)
     later = next(y for y, line in enumerate(lines) if "now: " in line)
     assert later > first
     assert {style for text, style in frame.lines[later] if "now: " in text} == {"label"}
@@ -626,3 +663,18 @@ def test_advice_comes_before_the_key_that_the_footer_has_too() -> None:
     line = drawn(view_of(what, diagnosis=diagnosis(what.now, one)), 80, 24)[2]
     assert "reset the GPU or restart" in line
     assert "[d]" not in line
+
+
+@pytest.mark.parametrize(("scenario", "gpus"), [("starved", 1), ("imbalanced", 4), ("mixed", 8)])
+def test_a_process_alone_on_its_gpu_is_as_busy_as_the_gpu(scenario: str, gpus: int) -> None:
+    """Both numbers are means over the time that the charts show, of the driver's fine samples."""
+    what = scene(scenario, gpus, seconds=44)
+    view, compared = view_of(what), 0
+    for card in what.now.gpus:
+        there = [one for one in what.now.processes if one.gpu_uuid == card.uuid]
+        if len(there) == 1 and there[0].gpu_busy_percent is not None:
+            compared += 1
+            busy = shown_gpu(view, card).reading.busy_percent
+            share = shown_process(view, there[0], card.uuid).gpu_busy_percent
+            assert share == pytest.approx(busy, abs=0.1)
+    assert compared
