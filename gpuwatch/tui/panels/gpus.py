@@ -682,6 +682,8 @@ class GpuPainter:
         text = right(sign + (metric.brief if brief or self._alike else metric.text), width)
         number, slash, limit = text.partition("/")
         style = "dim" if metric.value is None else metric.mood or "value"
+        if style == THROTTLED.hue:
+            style = "throttled value"
         return row.add(number, style).add(slash + limit, "label")
 
     def _gauge(self, metric: Metric, width: int) -> list[Run]:
