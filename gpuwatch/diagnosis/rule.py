@@ -150,9 +150,9 @@ class Rule:
     listed."""
     look_alike: int = 0
     """Its place in that list, by how soon a person thinks of it; 0: it is not in it."""
-    chart: str = ""
-    """The reading that shows it beside the utilisation: a field of ``GpuReading``, or ``read`` or
-    ``write`` of the disk."""
+    charts: tuple[str, ...] = ()
+    """Charts that show it beside the utilisation, most telling first: fields of ``GpuReading``, and
+    of a job ``wait`` (for data), ``main`` (threads), ``worker``, ``read`` and ``write``."""
     chart_seconds: float = 60.0
     """Seconds of the chart: what recurs in minutes, or grows in them, does not show in one."""
     name: str = ""

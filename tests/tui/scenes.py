@@ -106,8 +106,19 @@ def one_job(**fields: Any) -> Job:
         "user": "ada",
         "ranks": (rank,),
         "members": (
-            member(role="rank", command="python train.py", cpu_percent=40.0),
-            member(4250, role="loader_worker", command="python train.py", parent_pid=4242),
+            member(
+                role="rank",
+                command="python train.py",
+                cpu_percent=40.0,
+                main_thread_cpu_percent=40.0,
+            ),
+            member(
+                4250,
+                role="loader_worker",
+                command="python train.py",
+                parent_pid=4242,
+                cpu_percent=90.0,
+            ),
         ),
         "gpu_uuids": ("GPU-a",),
     }

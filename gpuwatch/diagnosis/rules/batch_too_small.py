@@ -52,7 +52,7 @@ RULE = Rule(
     title="batch too small",
     explains={"busy_without_work"},
     lost_while_busy=True,
-    chart="power_watts",
+    charts=("power_watts",),
 )
 ROOM = 0.5  # of the memory
 FILL_TO = 0.9  # of the memory

@@ -67,7 +67,7 @@ RULE = Rule(
     # Many causes look like that.
     trust=0.80,
     lost_while_busy=True,
-    chart="power_watts",
+    charts=("power_watts",),
 )
 OTHER_WORK_SECONDS = 45.0
 SENDS_BYTES_PER_SECOND = 10e6

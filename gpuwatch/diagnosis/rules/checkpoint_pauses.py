@@ -55,7 +55,7 @@ RULE = Rule(
     explains={"oscillation", "collective_wait", "straggler"},
     of_pauses=True,
     look_alike=5,
-    chart="write",
+    charts=("write",),
     chart_seconds=180.0,
 )
 

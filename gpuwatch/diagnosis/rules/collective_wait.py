@@ -78,7 +78,7 @@ RULE = Rule(
     explains=cards.WAITING | {"memory_not_pinned", "sync_every_step", "too_many_workers"},
     lost_while_busy=True,
     look_alike=4,
-    chart="power_watts",
+    charts=("wait", "power_watts"),
 )
 GAP_PERCENT = 8.0  # of the time
 UNSEEN_GAP_PERCENT = 15.0  # where nothing shows what it does

@@ -47,6 +47,7 @@ RULE = Rule(
         "oscillation", "loader_cpu_bound", "too_many_workers", "loader_in_main_process",
         "python_bound", "batch_too_small", "straggler", "collective_wait",
     },
+    charts=("main", "worker"),
 )  # fmt: skip
 STEPS_THROTTLED_PERCENT = 25.0  # of its periods
 QUOTA_SHARE = 0.9  # of the cores

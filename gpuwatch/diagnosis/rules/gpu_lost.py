@@ -47,7 +47,7 @@ RULE = Rule(
     # What the GPUs left look like while they wait for the one that is gone.
     explains=WAITING | {"collective_wait", "pcie_degraded"},
     # Of the time before.
-    chart="temperature_celsius",
+    charts=("temperature_celsius",),
     # There is nothing to weigh.
     trust=1.03,
     has_look_alikes=False,

@@ -50,6 +50,7 @@ RULE = Rule(
     ),
     explains={"oscillation", "batch_too_small", "straggler", "loader_io_bound"},
     trust=0.9,
+    charts=("wait", "worker"),
 )
 
 

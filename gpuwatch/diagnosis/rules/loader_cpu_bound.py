@@ -54,6 +54,7 @@ RULE = Rule(
     uses_workers=True,
     explains={"oscillation", "batch_too_small", "straggler"},
     look_alike=7,
+    charts=("wait", "worker"),
 )
 MAIN_WAITS_PERCENT = 60.0  # of a core
 SPARE_CORES = loaders.MOST_OF_A_CORE

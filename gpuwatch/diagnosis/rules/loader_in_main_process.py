@@ -74,6 +74,7 @@ RULE = Rule(
     uses_workers=True,
     cure=(_PERSISTENT,),
     explains={"oscillation", "batch_too_small", "python_bound", "straggler"},
+    charts=("wait", "main"),
 )
 MAIN_LOADS_PERCENT = 60.0  # of a core
 OTHERS_PERCENT = 8.0

@@ -83,7 +83,7 @@ RULE = Rule(
     cure=(_SHARDS,),
     explains={"oscillation", "loader_in_main_process", "batch_too_small", "straggler"},
     look_alike=8,
-    chart="read",
+    charts=("wait", "worker", "read"),
 )
 DISK_WAIT_PERCENT = 25.0  # of the workers' time
 IO_PRESSURE_PERCENT = 20.0

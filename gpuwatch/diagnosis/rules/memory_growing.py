@@ -78,7 +78,7 @@ RULE = Rule(
     cure=(_OUTLIVE,),
     explains={"memory_nearly_full"},
     has_look_alikes=False,
-    chart="memory_used_bytes",
+    charts=("memory_used_bytes",),
     chart_seconds=600.0,
 )
 CLEAR_OF_ERROR = ((300.0, 4.0), (150.0, 8.0), (90.0, 12.0), (45.0, 15.0))

@@ -47,7 +47,7 @@ RULE = Rule(
     explains={"idle_holding_memory"},
     covers={"idle_holding_memory"},
     has_look_alikes=False,
-    chart="memory_used_bytes",
+    charts=("memory_used_bytes",),
 )
 LEFT_BYTES = 256e6
 HOLD_SECONDS = 30.0

@@ -60,7 +60,7 @@ RULE = Rule(
         ),
     ),
     has_look_alikes=False,
-    chart="memory_used_bytes",
+    charts=("memory_used_bytes",),
     chart_seconds=600.0,
 )
 FULL = 0.96  # of the card's memory

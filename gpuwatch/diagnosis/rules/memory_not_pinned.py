@@ -49,6 +49,7 @@ RULE = Rule(
         ),
     ),
     explains={"oscillation", "python_bound", "batch_too_small", "straggler"},
+    charts=("pcie_rx_bytes_per_second", "main"),
 )
 MOSTLY = 0.6
 """Share of the idle time: a loop that waits for data for so much of it does not wait for copies."""

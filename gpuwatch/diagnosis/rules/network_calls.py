@@ -57,6 +57,7 @@ RULE = Rule(
     explains={"oscillation", "batch_too_small"},
     # It may be another thread whose answer is due.
     trust=0.9,
+    charts=("main",),
 )
 RESTS_PERCENT = 50.0
 """Percent of a core, or of the workers' time in waits."""

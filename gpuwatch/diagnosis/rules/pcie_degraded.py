@@ -61,6 +61,7 @@ RULE = Rule(
     # A thread that waits for a copy spins, which looks like Python at work.
     explains={"memory_not_pinned", "oscillation", "python_bound"},
     look_alike=9,
+    charts=("pcie_rx_bytes_per_second",),
 )
 HALF = 0.5  # of the possible rate
 QUARTER = 0.25

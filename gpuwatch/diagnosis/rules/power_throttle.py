@@ -70,7 +70,7 @@ RULE = Rule(
     explains={"straggler", "collective_wait", "busy_without_work", "batch_too_small"},
     lost_while_busy=True,
     look_alike=2,
-    chart="power_watts",
+    charts=("sm_clock_mhz", "power_watts"),
 )
 LOWERED = 0.95  # of the default limit
 CAP_SHARE = 0.10  # of the time

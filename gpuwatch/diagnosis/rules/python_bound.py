@@ -78,6 +78,7 @@ RULE = Rule(
     # A busy main thread is also what a thread that waits for its GPU looks like.
     trust=0.90,
     look_alike=10,
+    charts=("main",),
 )
 IDLE_SHARE = 0.15  # of the time
 MAIN_THREAD_LEAST_PERCENT = 40.0

@@ -49,6 +49,7 @@ RULE = Rule(
     explains={"oscillation", "python_bound", "validation_pauses"},
     of_pauses=True,
     look_alike=6,
+    charts=("main",),
     chart_seconds=180.0,
 )
 JAX_CURE = (

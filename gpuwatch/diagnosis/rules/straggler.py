@@ -63,6 +63,7 @@ RULE = Rule(
     gives_back="some",
     explains={"busy_without_work", "batch_too_small", "oscillation"},
     lost_while_busy=True,
+    charts=("power_watts",),
 )
 LESS_SM = 0.9  # of the odd one's, here and below
 LESS_POWER = 0.8

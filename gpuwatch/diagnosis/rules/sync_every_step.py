@@ -42,6 +42,7 @@ RULE = Rule(
     gives_back="all",
     cure=(_COPIES,),
     explains={"python_bound", "oscillation", "batch_too_small"},
+    charts=("main",),
 )
 SYNCHRONISING_PERCENT = 20.0  # of the main thread's samples
 

@@ -75,7 +75,7 @@ RULE = Rule(
     slows_clocks=True,
     harms=True,
     look_alike=1,
-    chart="temperature_celsius",
+    charts=("sm_clock_mhz", "temperature_celsius"),
     chart_seconds=180.0,
 )  # fmt: skip
 SHARE = 0.05  # of the time

@@ -48,6 +48,7 @@ RULE = Rule(
     gives_back="some",
     uses_workers=True,
     explains={"oscillation", "loader_cpu_bound", "batch_too_small", "straggler", "collective_wait"},
+    charts=("worker",),
 )
 CROWDING = 1.1  # for each core
 OWN_SHARE = 0.4

@@ -39,7 +39,12 @@ _SHOW = Advice(
     setting="CUDA_VISIBLE_DEVICES",
 )
 _MOVE = Advice('Move the model and each batch to the GPU (.to("cuda")).')
-RULE = Rule(title="trains on the CPU", cure=(_MOVE, _INSTALL, _SHOW), has_look_alikes=False)
+RULE = Rule(
+    title="trains on the CPU",
+    cure=(_MOVE, _INSTALL, _SHOW),
+    has_look_alikes=False,
+    charts=("main",),
+)
 LEAST_CORES = 1.5
 HOLD_SECONDS = 30.0
 

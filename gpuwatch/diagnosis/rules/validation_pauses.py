@@ -56,7 +56,7 @@ RULE = Rule(
     explains={"oscillation"},
     of_pauses=True,
     look_alike=6,
-    chart="write",
+    charts=("write",),
     chart_seconds=180.0,
 )
 UNSEEN = "stacks in a pause: while its GPU rests, a job may have nothing to do, or wait for others"

@@ -56,6 +56,7 @@ RULE = Rule(
     explains={"oscillation"},
     of_pauses=True,
     look_alike=6,
+    charts=("worker",),
     chart_seconds=180.0,
 )
 LOST_SHARE = 0.05

@@ -141,6 +141,8 @@ class Held(NamedTuple):
     stretch: Stretch
     of_busy: bool
     """Whether its work is what was slow, rather than that it had none."""
+    word: str
+    """State that the GPU was in, as every page calls it."""
 
 
 class Row(NamedTuple):
@@ -1032,7 +1034,7 @@ def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
     missing = words.busy_missing(gpu, report)
     swings = f"swings {rhythm}" if rhythm else "no oscillation"
     marks = [
-        Held(state.hue, stretch, rule.lost_while_busy and state is not STRAGGLER)
+        Held(state.hue, stretch, rule.lost_while_busy and state is not STRAGGLER, state.word)
         for group in found
         for rule in (known(group.cause.rule),)
         for use in group.uses

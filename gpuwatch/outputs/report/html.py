@@ -19,18 +19,8 @@ from gpuwatch.outputs.terminal import STATE_HUES, Column
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Policy by which a browser loads and runs nothing for this page, whatever a process is called."""
-SEVERITY_MARKS = {"error": "\u25b2 error", "warning": "\u25cf warning", "info": "\u25cb info"}
-"""Severity as a shape beside the colour."""
-HELD_UP = (
-    *(("starved", "held up: starved"), ("waiting", "held up: waiting")),
-    *(
-        ("late", "late: others waited"),
-        ("throttled", "throttled"),
-        ("idle", "left idle"),
-        ("error", "no answer"),
-    ),
-)
-"""Colours of what held a GPU up, as the dashboard has them, and their names in the key."""
+SEVERITY_MARKS = {"error": "\u25a0 error", "warning": "\u25b2 warning", "info": "\u25cb info"}
+"""Severity as the shape that it has on the screen, beside the colour."""
 JUDGED = {"better": ("up", "\u25b2 better"), "worse": ("down", "\u25bc worse")}
 _STYLES = {"bad": "bad", "warn": "alert", "": "note"}
 TICKS = 13
@@ -259,9 +249,11 @@ def _tick(report: Report, unix_seconds: float, step: int) -> str:
 
 
 def _legend(made: Timeline) -> str:
-    parts = [("f", "up to the mean"), ("b", "up to the highest")]
-    hues = {one.hue for row in made.gpus for one in row.marks}
-    parts += [(f"h {hue}", text) for hue, text in HELD_UP if hue in hues]
+    parts = [("f", "mean"), ("b", "highest")]
+    words: dict[str, list[str]] = {}
+    for one in [one for row in made.gpus for one in row.marks]:
+        words.setdefault(f"h{' slow' if one.of_busy else ''} {one.hue}", []).append(one.word)
+    parts += [(kind, ", ".join(dict.fromkeys(every))) for kind, every in words.items()]
     if made.report.time.gaps or any(row.lost for row in made.gpus):
         parts.append(("g", "no data"))
     keys = "".join(f'<span><i class="{kind}"></i>{text}</span>' for kind, text in parts)
@@ -461,7 +453,7 @@ stroke-linejoin:round}
 .key i{display:inline-block;width:18px;height:10px;margin-right:6px;border-radius:2px}
 .key .f{background:var(--fedfill);border-top:2px solid var(--fed)}
 .key .b{background:var(--fedband);border:1px solid var(--line)}
-.key .h{opacity:.45}
+.key .h{opacity:.45}.key .h.slow{opacity:.8}
 .key .g{background:var(--gap);border:1px dashed var(--soft)}
 .small{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));gap:12px}
 .small .plot{padding:12px 14px}

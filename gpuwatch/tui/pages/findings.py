@@ -78,7 +78,6 @@ from gpuwatch.tui.view import View
 _LEAST_CHART_SECONDS = 60.0
 _ALL_SHOWN = 2
 """Number of GPUs up to which each has a chart of its own."""
-_ROOMY = 90
 _TALL, _TALLEST = 30, 45
 """Rows of a page from which on its charts are higher."""
 _AFTER_LOSS = 0.2
@@ -129,7 +128,11 @@ def _draw_waveform(
     words = _span_words(window, end is not None)
     if job is not None and len({each.job for each in parts(finding)}) > 1:
         words += f"; threads of PID {job.pid}"
-    return [*edge(view.glyphs, width, Title(words))[0], *lines]
+    begin = _begin(view, finding)
+    since = (
+        f"found {time_axis.clock(view, begin)}" if begin > window.now - window.span_seconds else ""
+    )
+    return [*_heading(view, words, width, since), *lines]
 
 
 def _traces(
@@ -146,11 +149,7 @@ def _traces(
     shown = [(trace, high.gpu) for trace in job_charts.gpu_traces(view, alone)]
     if several:
         shown.append((job_charts.spread_trace(view, gpus), high.spread))
-    reading = rule_of(finding.rule).chart
-    others = job_charts.metric_traces(view, alone, reading)
-    if job is not None:
-        others += job_charts.host_traces(view, job)
-        others += job_charts.disk_traces(view, job, reading)
+    others = job_charts.evidence(view, finding, alone, job)
     return [*shown, *[(trace, high.other) for trace in others]]
 
 
@@ -267,7 +266,8 @@ def evidence_body(
     lines += jobs
     lines += _ruled_out(view, finding, width)
     if documentation:
-        lines += _heading(view, f"about {clean(finding.rule)}", width)
+        name = clean(finding.rule)
+        lines += _heading(view, f"about: {cause(name)}", width, f"gpuwatch explain {name}")
         lines += _documentation(documentation, width)
     return lines, zones
 
@@ -293,8 +293,8 @@ def _plain(line: Line) -> str:
 # -- sections -----------------------------------------------------------------------------
 
 
-def _heading(view: View, text: str, width: int) -> list[Line]:
-    return edge(view.glyphs, width, Title(text))[0]
+def _heading(view: View, text: str, width: int, note: str = "") -> list[Line]:
+    return edge(view.glyphs, width, Title(text, (), note))[0]
 
 
 def _paragraph(text: str, width: int, indent: int = 3, style: str = "text") -> Iterator[Line]:
@@ -331,12 +331,8 @@ def _advice(view: View, finding: Finding, width: int) -> Iterator[Line]:
         yield from _paragraph("No action needed: this is for information.", width)
     for one in finding.advice:
         yield from _paragraph(one.action, width, style="value")
-        setting = clean(one.change) if one.setting is not None and one.wanted is not None else ""
-        # Where there is little room the action alone names the setting.
-        setting = setting if width >= _ROOMY or not one.why else ""
-        text = f"{setting}: {one.why}" if setting and one.why else setting or one.why
-        if text:
-            yield from _paragraph(text, width, 5, "label")
+        if one.why:
+            yield from _paragraph(one.why, width, 5, "label")
         if one.gain not in (None, finding.gain):
             yield from _paragraph(clean(one.gain.in_full), width, 5, "label")
 
@@ -349,7 +345,7 @@ _LEAST_MEANING = 28
 def _evidence(view: View, evidence: Sequence[Evidence], width: int, heading: str) -> Iterator[Line]:
     if not evidence:
         return
-    yield from _heading(view, heading, width)
+    yield from _heading(view, heading, width, "+ speaks for it   - does not")
     columns: list[Column[Evidence]] = [
         Column("reading", lambda one: clean(one.name, 60), "text", style=lambda *_: "text"),
         Column("value", _value, style=lambda *_: "value"),
@@ -411,7 +407,19 @@ def _ruled_out(view: View, finding: Finding, width: int) -> Iterator[Line]:
         if known:
             yield from _heading(view, heading, width)
         for one in known:
-            yield from _paragraph(f"{cause(one.rule)}: {one.why}", width)
+            if width < _LIMITED:
+                yield from _paragraph(f"{cause(one.rule)}: {one.why}", width, style="label")
+                continue
+            # Quieter than what speaks for the finding.
+            first, *rest = wrapped(one.why, width - _REASON - 1) or [""]
+            row = Row(width).add("   ").add(cause(one.rule), "dim").pad_to(_REASON)
+            yield row.add(first, "label").line()
+            for text in rest:
+                yield Row(width).pad_to(_REASON).add(text, "label").line()
+
+
+_REASON = 28
+"""Cells before the reasons of what is ruled out."""
 
 
 def _documentation(text: str, width: int) -> Iterator[Line]:
@@ -501,7 +509,7 @@ def _watched(view: View, width: int) -> list[Line]:
     if diagnosis is None:
         return []
     rules = len({one.rule for one in diagnosis.unknown})
-    text = f"watched for {diagnosis.watched_seconds:.0f} s"
+    text = f"watched for {units.age(diagnosis.watched_seconds)}"
     if rules:
         unchecked = f"{units.plural(rules, 'cause')} could not be checked (u)"
         text = f"{text}; {unchecked}" if width >= _LIMITED else unchecked

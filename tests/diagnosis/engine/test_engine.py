@@ -129,12 +129,12 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
             "loader_cpu_bound": UNREAD,
             "thermal_throttle": Clear("cool"),
         },
-        "for its data loader or a synchronisation in each step; telling them apart needs stacks",
+        "for the data loader or a synchronisation in each step; telling them apart needs stacks",
         False,
     ),
     "a crowded machine is among them": (
         (w.window(gpus=(HALF,), job=w.job(ranks=(w.rank(run_queue_wait_percent=40.0),))),),
-        {"python_bound": UNREAD}, "its data loader, a free core (the machine is crowded) or", False,
+        {"python_bound": UNREAD}, "the data loader, a free core (the machine is crowded) or", False,
     ),
     "a desktop has no loader": (
         (w.window(gpus=(HALF,), job=w.job(
@@ -157,7 +157,7 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
     ),
     "an optimizer on the host is named": (
         (w.window(gpus=(HALF,), job=w.job(cpu_cores=33.0)),), {"python_bound": UNREAD},
-        "waiting for work on the CPU or copies to host memory (offload), its data loader", False,
+        "waiting for work on the CPU or copies to host memory (offload), the data loader", False,
     ),
     "a log of GPUs alone would need the processes": (
         (w.gpu_only(HALF),), {"loader_cpu_bound": UNREAD},
