@@ -479,7 +479,9 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
     style = "text" if diagnosis.decided else "label"
     if len(wrapped(text, width - 4)) > most:
         text = _ASIDE.sub("", text)
-    return _signed(view, (view.glyphs.dot, style), text, style, width, width - 1, most)
+    well = diagnosis.decided and not diagnosis.findings
+    sign = (view.glyphs.good, "fed") if well else (view.glyphs.dot, style)
+    return _signed(view, sign, text, style, width, width - 1, most)
 
 
 def _dated(view: View) -> str:
