@@ -79,6 +79,8 @@ class Glyphs:
     differ in shape."""
     mark: str
     """Sign of a moment that the person marked."""
+    thumb: str
+    """Needle of a replay, and the part of a scroll bar that is in sight."""
     core: str
     """Per-core bars: nine characters, 0 to 8 eighths."""
 
@@ -124,6 +126,7 @@ UNICODE = Glyphs(
     note="○",
     unread="!",
     mark="◆",
+    thumb="┃",
     core=" ▁▂▃▄▅▆▇█",
 )
 
@@ -132,8 +135,9 @@ DOTS = replace(UNICODE, name="dots", tones=False)
 
 ASCII = Glyphs(
     name="ascii",
-    # Few steps, each higher or fuller than the one before: more cannot be told apart.
-    solid=" _..--=##",
+    # Few steps, each higher or fuller than the one before: more cannot be told apart, and a chart
+    # that moves a little would be noise.
+    solid=" _--===##",
     ranges=(),
     tones=False,
     pale=":",
@@ -155,7 +159,8 @@ ASCII = Glyphs(
     note="i",
     unread="?",
     mark="*",
-    core="_..--==##",
+    thumb="#",
+    core="_---===##",
 )
 
 

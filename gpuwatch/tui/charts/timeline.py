@@ -14,7 +14,7 @@ from gpuwatch.core.model import GpuKey
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.ledger import Episode
 
-SPANS = (15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
+SPANS = (15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
 """Ranges that a chart can show, in seconds, whatever its width."""
 
 FIRST_SPAN = 30.0

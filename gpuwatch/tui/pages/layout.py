@@ -29,7 +29,7 @@ class GpuStyle(Enum):
     STACKED = (6, 60)
     """A heading, a tall busy chart, the power's chart, and gauges of memory and temperature."""
     WIDE = (2, 30)
-    """The busy chart over the full width, and a line with the rest below it."""
+    """The busy chart, and beside it numbers with their gauges below."""
     SINGLE = (1, 0)
     """Line with the busy chart, and what numbers it leaves room for."""
 
@@ -87,6 +87,7 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
         (charts, axis, 0, table),
         (1, axis, 0, table),
         (1, axis, 0, least),
+        (1, axis, 0, 2),
         (1, 0, 0, least),
     ):
         room = height - 2 - band_rows(height, gpus) - host - above - between - kept
