@@ -81,7 +81,7 @@ def check(window: Window) -> Verdict:
     count = 0 if job.own_workers is None else round(job.own_workers.count)
     if steps and simulates is not None:
         cause = f"its main thread is busy stepping environments ({simulates})"
-        short = "its main thread is busy stepping environments", "environment steps"
+        short = "the main thread is busy stepping environments", "environment steps"
         return _firing(found, cause, short, ramp(main, 50.0, 95.0), main)
     if not steps and count >= LEAST_COUNT and need is not None and need >= LEAST_PERCENT:
         what = simulates or "reinforcement-learning environments, or workers that prepare its data"

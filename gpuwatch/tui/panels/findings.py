@@ -554,28 +554,28 @@ def at_length(
     loss = longest(losses(finding, view, width), gain)
     gain = longest(gains(finding), loss)
     tail = longest([tail], gain, loss)
-    beside = sum([width_of(one) + len(_GAP) for one in (gain, loss, tail) if one])
-    text = changes(finding, free - beside) or change
     if loss:
         second.add(loss, "label").add(_GAP)
-    look, indent, rest = "value" if finding.advice else "label", second.used, list[str]()
+    look, indent = "value" if finding.advice else "label", second.used
+    free = second.room - 1
+    beside = sum([width_of(one) + len(_GAP) for one in (gain, tail) if one])
+    text, row, lines = changes(finding, free - beside) or change, second, [second]
     if most > 2 and width_of(text) > free - beside:
-        text, *rest = wrapped(text, free - beside)
-    second.add(shortened(text, free - beside, view.glyphs.ellipsis), look)
+        # What goes with it stands behind its end.
+        line, *rest = wrapped(text, free)
+        second.add(line, look)
+        text, row = " ".join(rest), Row(width, prefix=prefix).add(" " * indent)
+        lines.append(row)
+    row.add(shortened(text, free - beside, view.glyphs.ellipsis), look)
     if gain:
-        second.add(_GAP).add(gain, "label")
-    free = second.room - (len(tail) + len(_GAP) if tail else 0) - len(_GAP) - 1
+        row.add(_GAP if text else "").add(gain, "label")
+    free = row.room - (len(tail) + len(_GAP) if tail else 0) - len(_GAP) - 1
     if named and free >= _LEAST_NAME:
         jobs = () if view.snapshot is None else view.snapshot.jobs
-        who = whose(finding, jobs, free, view.glyphs.ellipsis)
-        second.add(_GAP).add(who, "label")
+        row.add(_GAP).add(whose(finding, jobs, free, view.glyphs.ellipsis), "label")
     if tail:
-        second.pad_to(width - len(tail) - 1).add(tail, "label")
-    if not rest:
-        return [first.line(), second.line()]
-    third = Row(width, prefix=prefix).add(" " * indent)
-    third.add(fit(" ".join(rest), third.room - 1, view.glyphs.ellipsis), look)
-    return [first.line(), second.line(), third.line()]
+        row.pad_to(width - len(tail) - 1).add(tail, "label")
+    return [first.line(), *[one.line() for one in lines]]
 
 
 def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
