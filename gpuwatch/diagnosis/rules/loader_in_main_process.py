@@ -273,8 +273,10 @@ def _firing(window: Window, found: Underfed, main: float | None, loads: float | 
     )
     if sure:
         return firing
-    loads = f"the main {either('thread', 'threads')} may be loading, as there are no workers"
-    short = found.briefly(loads, "may lack workers")
+    loading_thread = (
+        f"the main {either('thread', 'threads')} may be loading, as there are no workers"
+    )
+    short = found.briefly(who, "may lack workers")
     idled = f"{found.complaint}: {may}"
     return replace(firing, summary=idled, short=short, strength=UNPROVEN * firing.strength)
 

@@ -317,7 +317,7 @@ def _signed(
 ) -> list[Line]:
     """Draw ``text`` in ``room`` cells behind a sign in its style, in at most ``most`` lines."""
     lines = wrap(clean(text), room, first="   ", later="   ", most=most)
-    rows = []
+    rows: list[Row] = []
     for line in lines:
         row = Row(width).add("   " if rows else f" {sign[0]} ", sign[1])
         rows.append(row.add(line[3:].replace("…", view.glyphs.ellipsis), style))
