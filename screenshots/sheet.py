@@ -77,10 +77,11 @@ def _grid() -> Iterator[str]:
         for count in COUNTS:
             one = overview_rows(width, height, count)
             band = band_rows(height, count)
-            above = 2 + band + one.host + one.axis + one.edges + one.shown * one.each
+            above = 2 + band + one.host + one.axis + one.edges + one.shown * one.each + one.cause
             shown = "" if one.shown == count else f"{one.shown} of "
             cells.append(
                 f"{shown}{count} x {one.each} {one.style.name.lower()}, "
+                f"{f'cause {one.cause}, ' if one.cause else ''}"
                 f"host {one.host}, table {height - above}{', boxed' if one.edges else ''}"
             )
         yield f"| {width}x{height} | {band} | " + " | ".join(cells) + " |"
@@ -89,7 +90,7 @@ def _grid() -> Iterator[str]:
 def _colours(theme: Theme) -> Iterator[str]:
     palette, ground = Palette(theme), Color.parse(str(theme.background))
     seen: dict[str, Color] = {}
-    for word, style in STATES:
+    for word, style, *_ in STATES:
         ink = palette[style].color
         if ink is not None:
             seen.setdefault(style, Color.from_rich_color(ink))
@@ -120,7 +121,8 @@ _GRID_TEXT = """\
 Header and footer have a row each; `band` is what is wrong, reserved whether or not anything is;
 the table has what is left, whether or not it is full. Nothing here depends on what is read, so
 nothing moves when processes and findings come and go. Of a GPU's rows *stacked* has a heading, the
-busy chart, the power's chart and a row of gauges; *wide* the busy chart in all rows, and at its
+busy chart, the power's chart and a row of gauges (*cause* is the chart below them of what a single
+GPU waits for); *wide* the busy chart in all rows, and at its
 right numbers in columns with their gauges below; *single* is one line of the same columns. Their
 headings stand once: in the edge above, or without edges in the row of the time axis. Without a GPU
 the band has three rows (two below 16), then come the host and the table. *Boxed* has edges around

@@ -273,10 +273,8 @@ def _firing(window: Window, found: Underfed, main: float | None, loads: float | 
     )
     if sure:
         return firing
-    loading_thread = (
-        f"the main {either('thread', 'threads')} may be loading, as there are no workers"
-    )
-    short = found.briefly(who, "may lack workers")
+    who = either("the main thread", "the main threads")
+    short = found.briefly(f"{who} may be loading, as there are no workers", "may lack workers")
     idled = f"{found.complaint}: {may}"
     return replace(firing, summary=idled, short=short, strength=UNPROVEN * firing.strength)
 

@@ -53,6 +53,8 @@ class OverviewRows(NamedTuple):
     """GPUs in sight."""
     each: int
     """Rows of one GPU."""
+    cause: int
+    """Rows of the chart of what a GPU waits for: one that has the screen to itself has it."""
     host: int
     axis: int
     edges: int
@@ -70,6 +72,9 @@ def band_rows(height: int, gpus: int) -> int:
 def has_boxes(width: int, height: int) -> bool:
     """Return whether there is room for edges around the parts of a page."""
     return width >= 60 and height >= 30
+
+
+_CAUSE_WIDTH, _ROOMY = 76, 20
 
 
 @lru_cache(maxsize=8)
@@ -96,7 +101,11 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     shown = max(1, min(gpus, room))
     each = max(1, room // shown)
     style = next(one for one in GpuStyle if one.rows <= each and one.least_width <= width)
-    return OverviewRows(style, shown, min(each, MOST_ROWS_A_GPU[style]), host, above, between)
+    cause = 0
+    if gpus == 1 and style is GpuStyle.STACKED and width >= _CAUSE_WIDTH:
+        cause = 3 if each >= _ROOMY else 2 if each >= _ROOMY // 2 else 0
+    each = min(each - cause, MOST_ROWS_A_GPU[style])
+    return OverviewRows(style, shown, each, cause, host, above, between)
 
 
 # -- pages and panels ------------------------------------------------------------------------------

@@ -34,11 +34,11 @@ from gpuwatch.tui.pages.layout import (
     too_small,
 )
 from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
-from gpuwatch.tui.panels import findings, processes, time_axis
+from gpuwatch.tui.panels import findings, job_charts, processes, time_axis
 from gpuwatch.tui.panels import gpus as gpu_rows
 from gpuwatch.tui.panels.bars import HEADER, footer_panel
 from gpuwatch.tui.panels.gpus import LEAD, NUMBER_END, gauge
-from gpuwatch.tui.panels.time_axis import shown_host
+from gpuwatch.tui.panels.time_axis import shown_gpu, shown_host
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, left, right, width_of
 from gpuwatch.tui.view import SORT_KEYS, RowKey, View
 
@@ -351,6 +351,27 @@ class _HostPainter:
         return lines
 
 
+# -- what a GPU waits for ------------------------------------------------------------------------
+
+
+def _draw_cause(page: Page, rows: int) -> Drawn:
+    """Draw what shows the finding that leads, or who feeds the GPU, as the page of its job does;
+    without a job its temperature."""
+    view, (gpu,) = page.view, page.gpus
+    jobs = () if view.snapshot is None else view.snapshot.jobs
+    job = next((one for one in jobs if gpu.uuid in one.gpu_uuids), None)
+    lanes = [] if job is None else job_charts.lanes(view, job, page.gpus, each_gpu=True)[1:]
+    trace = next((one for one in lanes if one.kind not in _DRAWN_ABOVE), None)
+    if trace is None:
+        trace = job_charts.metric_trace(view, [shown_gpu(view, gpu)], "temperature_celsius")
+    lines = job_charts.draw(view, [(trace, rows)], page.window, page.width)
+    return lines, job_charts.clicks(0, rows, page.width)
+
+
+_DRAWN_ABOVE = {"gpu", "power_watts"}
+_CAUSE = Panel("cause", lambda page: page.overview.cause, _draw_cause)
+
+
 # -- the drawing -----------------------------------------------------------------------------------
 
 
@@ -392,11 +413,11 @@ _PROCESSES = edge_panel("processes", _of_processes)
 
 PANELS = (
     *(HEADER, _VERDICT, findings.PANEL),
-    *(_GPUS, gpu_rows.PANEL, _AXIS, _HOST_EDGE, HOST),
+    *(_GPUS, gpu_rows.PANEL, _CAUSE, _AXIS, _HOST_EDGE, HOST),
     *(_PROCESSES, processes.PANEL, time_axis.VALUES, BOTTOM, _FOOTER),
 )
 """Panels of the page, from top to bottom."""
-_OF_GPUS = (_GPUS, gpu_rows.PANEL, _AXIS)
+_OF_GPUS = (_GPUS, gpu_rows.PANEL, _CAUSE, _AXIS)
 COMPETING = (time_axis.VALUES,)
 """Panels that compete for rows: what the person asks for takes its row from the table; all others
 have those of `overview_rows`."""

@@ -490,7 +490,7 @@ _NARROW, _ALIGNED, _BROAD = 60, 76, 120
 page begin in one column; from the last on a line has the names of GPUs that differ."""
 _TICK_ROWS = 3
 """A chart of so many rows has ticks."""
-_LESS_POWER, _MORE_POWER = 12, 18
+_LESS_POWER, _MORE_POWER = 12, 24
 """Rows of a stacked GPU from which on its power has two, and three."""
 _LABEL = re.compile(r"[^\W\d][^\s\d]*(?= )")
 """Word in a line of facts that is followed by another or by the number that it names."""
