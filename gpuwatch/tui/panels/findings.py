@@ -208,7 +208,7 @@ def losses(finding: Finding, view: View, width: int = _WIDE) -> list[str]:
     text, seconds = lost(finding, view, width).strip(), finding.lost_of_seconds
     forms = [text, lost(finding, view, 0).strip()] if text else []
     if text and seconds is not None:
-        time = f"{seconds:.0f} s" if seconds < 59.5 else f"{seconds / 60.0:.0f} min"
+        time = f"{seconds:.0f} s" if seconds < 57.5 else f"{seconds / 60.0:.0f} min"
         forms.insert(0, f"{text} in {time}")
     return forms
 
@@ -429,8 +429,8 @@ def _findings_to_show(page: Page) -> Sequence[Finding]:
 
 
 def _trouble(page: Page, findings: Sequence[Finding], most: int) -> list[Line]:
-    """Return lines on readings that fail. They leave the findings a row; an error takes the only
-    one."""
+    """Return lines on readings that fail. They take no row that a finding needs; an error takes
+    one, and be it the only one."""
     view = page.view
     if not findings and (view.diagnosis is None or not page.gpus):
         return _problem_lines(view, page.width, most)
@@ -557,6 +557,7 @@ def at_length(
     if loss:
         second.add(loss, "label").add(_GAP)
     look, indent = "value" if finding.advice else "label", second.used
+    # Less by what is lost.
     free = second.room - 1
     beside = sum([width_of(one) + len(_GAP) for one in (gain, tail) if one])
     text, row, lines = changes(finding, free - beside) or change, second, [second]
