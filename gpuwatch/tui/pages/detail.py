@@ -216,7 +216,7 @@ def _durations(gpu: Gpu) -> Run | None:
     if durations is None:
         return None
     held = [d for d in durations if d.seconds > 0 and d.reason != "gpu_idle"]
-    texts = [f"{one.reason.replace('_', ' ')} {one.seconds:.2f}s" for one in held]
+    texts = [f"{one.reason.replace('_', ' ')} {one.seconds:.1f}s" for one in held]
     return ", ".join(texts) or "0s", "text"
 
 

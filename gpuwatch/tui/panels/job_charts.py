@@ -88,7 +88,7 @@ class Together:
         return [self.combine(column) for column in zip(*parts, strict=True)] or [None] * count
 
 
-QUIET = "area"
+QUIET = "gauge"
 """The style of charts that the leading finding is not about."""
 
 
@@ -229,9 +229,12 @@ def shown(page: Page) -> list[tuple[Trace, int]]:
         traces = lanes(page.view, job, page.gpus, each_gpu=decided["each_gpu"])
         high = [heights[0]] * (len(page.gpus) if decided["each_gpu"] else 1) + heights[1:]
         if len(high) > 1 and len(traces) > 1 and traces[0].kind == traces[1].kind:
-            # Those that are held against each other are of one height.
-            both = high[0] + high[1]
-            high[:2] = [both - both // 2, both // 2]
+            # Those that are held against each other are of one height; the rest is for others.
+            total, low = sum(high), min(_MOST_APART, (high[0] + high[1]) // 2)
+            high = [low, low, *[1] * min(len(traces) - 2, total - 2 * low)]
+            grow = range(2, max(3, len(high) - 1)) if len(high) > 2 else range(2)
+            for turn in range(total - sum(high)):
+                high[grow[turn % len(grow)]] += 1
         decided["lanes"] = list(zip(traces, high, strict=False))
     return cast("list[tuple[Trace, int]]", decided["lanes"])
 
@@ -411,7 +414,7 @@ _TURNS = (0, 1, 0, 2, 1, 3)
 """Places of the charts in the order in which they grow by a row, again and again."""
 _MOST_ROWS = (8, 6, 4, 2)
 """Rows of each at most; those behind them, and the last of several, have one."""
-_SEVERAL = 4
+_SEVERAL, _MOST_APART = 4, 4
 
 
 def _rows(page: Page) -> int:
