@@ -82,17 +82,16 @@ class Gain:
 
     @property
     def in_full(self) -> str:
-        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``; the range alone where the
-        estimate is one of its ends: ``1.5 to 2.0 times faster``."""
+        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``; where the estimate is an end
+        of its range, the other: ``about 2.0 times faster (at least 1.5)``."""
         if self.factor is None:
             return self.says
         estimate, low, high = [f"{times:.1f}" for times in (self.worth, self.low, self.high)]
         if low == high:
             return self.says
-        faster = f"{self.brief} ({low} to {high})"
-        if estimate in (low, high):
-            faster = f"{low} to {high} times faster"
-        return f"{faster}, limited by {self.limited_by}"
+        ends = {high: f"at least {low}", low: f"at most {high}"}
+        within = ends.get(estimate, f"{low} to {high}")
+        return f"{self.brief} ({within}), limited by {self.limited_by}"
 
 
 _BETWEEN = "||"
@@ -139,6 +138,11 @@ class Advice:
             between = "=" if self.setting.isidentifier() else ": "
             return f"{if_so}{self.setting}{between}{self.wanted}"
         return f"{if_so}{self.setting} {self.present} -> {self.wanted}"
+
+
+def is_in_doubt(advice: Iterable[Advice]) -> bool:
+    """Check whether what is advised begins with a check of the cause."""
+    return any(one.check_first for one in advice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,7 @@ class Finding:
     @property
     def in_doubt(self) -> bool:
         """Whether its sentence says what may be, and its advice begins with a check of that."""
-        return any(advice.check_first for advice in self.advice)
+        return is_in_doubt(self.advice)
 
     @property
     def share_lost(self) -> float | None:

@@ -29,6 +29,7 @@ from gpuwatch.diagnosis.finding import (
     RuledOut,
     as_causes,
     cause_of,
+    is_in_doubt,
 )
 
 MERGE_SECONDS = 60.0
@@ -93,6 +94,11 @@ class Episode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def holds(self) -> bool:
         return self.end_unix_seconds is None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether its sentence says only what may be."""
+        return is_in_doubt(self.advice)
 
     @property
     def key(self) -> EpisodeKey:

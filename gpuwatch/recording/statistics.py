@@ -446,9 +446,13 @@ class Profile:
             # Of the same buckets nothing is spread over others, whatever adds up to them.
             self._add_buckets(int(first), added)
             return
+        # What began within a bucket and went on in the next lies at its end.
+        starts_late = len(added.packed) > 1 and bool(added.packed[1])
         for middle, seconds, mean, low, high in added.middles():
             begin = middle - 0.5 * added.seconds
             held = min(seconds, added.seconds)
+            if starts_late:
+                begin, starts_late = begin + added.seconds - held, False
             self._add(begin, begin + held, mean, low, high, seconds / held)
 
     def _add_buckets(self, first: int, added: Course) -> None:

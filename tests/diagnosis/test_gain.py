@@ -332,16 +332,16 @@ def test_around_the_least_nothing_comes_and_goes() -> None:
     ("factor", "low", "high", "said"),
     [
         (1.8, 1.5, 2.0, "about 1.8 times faster (1.5 to 2.0), limited by the GPU"),
-        (3.28, 2.9, 3.3, "2.9 to 3.3 times faster, limited by the GPU"),
-        (3.5, 3.5, 3.9, "3.5 to 3.9 times faster, limited by the GPU"),
+        (3.28, 2.9, 3.3, "about 3.3 times faster (at least 2.9), limited by the GPU"),
+        (3.5, 3.5, 3.9, "about 3.5 times faster (at most 3.9), limited by the GPU"),
         (1.6, 1.58, 1.62, "about 1.6 times faster, limited by the GPU"),
         (None, 1.0, 2.0, "at most 2.0 times faster, limited by the GPU"),
     ],
 )
-def test_an_estimate_at_an_end_of_its_range_is_said_as_the_range(
+def test_an_estimate_at_an_end_of_its_range_is_said_with_the_other(
     factor: float | None, low: float, high: float, said: str
 ) -> None:
-    """A number in brackets that repeats the one before them reads like a mistake."""
+    """It is the number that other pages have; repeated in brackets it reads like a mistake."""
     assert Gain(factor=factor, low=low, high=high, limited_by="the GPU").in_full == said
 
 

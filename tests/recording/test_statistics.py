@@ -1,6 +1,7 @@
 """Statistics that are taken out part by part and added up again."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -108,6 +109,18 @@ def test_the_course_of_parts_is_that_of_the_whole() -> None:
         other_seconds, other_busy = courses[1][place]
         assert other_seconds == pytest.approx(seconds, abs=1.5)
         assert other_busy / other_seconds == pytest.approx(busy / seconds, abs=3.0)
+
+
+def test_no_gap_is_drawn_where_one_part_ends_and_the_next_begins() -> None:
+    """Between two looks, of which each is in a part of its own, the time was watched."""
+    taken = simulated("starved", 90.0, gpus=1)
+    end = taken[-1].taken_at_unix_seconds
+    # Not at whole buckets, as recordings begin.
+    late = [replace(one, taken_at_unix_seconds=one.taken_at_unix_seconds + 0.75) for one in taken]
+    for snapshots in (taken, late):
+        (gpu,) = merged(parts_of(snapshots)).gpus.values()
+        low, *_ = gpu.busy_profile.columns(end)
+        assert None not in low[:-8]
 
 
 def test_counting_goes_on_after_parts() -> None:

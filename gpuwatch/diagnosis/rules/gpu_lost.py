@@ -39,8 +39,8 @@ RULE = Rule(
     severity="error",
     cure=(
         Advice(
-            "Look for Xid in the kernel log, then reset the GPU or restart the machine, and start "
-            "the job from its last checkpoint.",
+            "Reset the GPU or restart the machine (look for Xid in the kernel log first), and "
+            "start the job from its last checkpoint.",
             why="no process can use that GPU until then",
         ),
     ),

@@ -47,7 +47,7 @@ ROW_REPLACED, MANY_CORRECTED = 63, 92
 """Xid errors after which the memory still works: what they announce takes a reset, or nothing."""
 
 _DRAIN = Advice(
-    "Keep a checkpoint from before the errors, move the job to another GPU, reset this one and run "
+    "Restart the job on another GPU, from a checkpoint before the errors; reset this one and run "
     "the field diagnostic.",
     why="what was computed after an uncorrectable error cannot be trusted",
 )

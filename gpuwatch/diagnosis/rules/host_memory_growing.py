@@ -51,7 +51,7 @@ from gpuwatch.diagnosis.rules.shared.words import (
 from gpuwatch.diagnosis.sentence import number
 
 _ARRAYS = Advice(
-    "Hold what all workers read in numpy arrays or tensors instead of Python lists and dicts.",
+    "Hold what all workers read in numpy arrays or tensors, not in Python lists and dicts.",
     why="reading a Python object changes its reference count, which copies its page for each "
     "worker",
 )

@@ -116,8 +116,9 @@ def _firing(
     memory = sum([held[gpu.uuid] for gpu in gpus])
     by_nobody = " by no process that the driver lists" if nobody else ""
     return Firing(
-        summary=f"{GPUS} {either('has', 'have')} run nothing for {words.lasting(watched)} while "
-        f"{words.amount(memory)} of memory {of_several('is', 'each is')} held{by_nobody}",
+        # For how long is said beside it: a window is a minute at most.
+        summary=f"{GPUS} {either('runs', 'run')} nothing while {words.amount(memory)} of memory "
+        f"{of_several('is', 'each is')} held{by_nobody}",
         evidence=evidence,
         advice=(_UNSEEN,) if nobody else (_advice(window, gpus),),
         strength=(0.6 if missing else 0.8) + 0.2 * words.ramp(watched, LONG_ENOUGH_SECONDS, 120.0),

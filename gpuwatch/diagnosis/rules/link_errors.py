@@ -138,7 +138,7 @@ def _of_gpu(gpu: GpuFacts) -> list[Evidence]:
 
 def _port_advice(port: PortFacts) -> Advice:
     return Advice(
-        f"Clean or replace the cable or transceiver of {port.name} and look at the switch port "
-        f"(ibstat, mlxlink -d {port.device}); drain the machine if it goes down again.",
+        f"Clean or replace the cable of {port.name}, or its transceiver, and look at the switch "
+        f"port (ibstat, mlxlink -d {port.device}); drain the machine if it goes down again.",
         why="NCCL jobs over this port end, or wait until they time out, when it goes down",
     )

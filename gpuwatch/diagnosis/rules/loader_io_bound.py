@@ -277,7 +277,7 @@ def _firing(window: Window, found: Underfed, waits: float, workers: WorkerFacts 
     )
     if over:
         storage = Advice(
-            f"Copy the data from {over} to a local disk before the run, or keep in memory what "
+            f"Copy the data from {over} to a local disk, before the run, or keep in memory what "
             "fits.",
             why=f"{_they_wait(workers)} for its answers, not for a core or a local disk",
         )

@@ -37,8 +37,8 @@ from gpuwatch.diagnosis.rules.shared.words import unknown_if
 from gpuwatch.diagnosis.sentence import GPUS, either
 
 _FREE = Advice(
-    "See what still has the card open (sudo fuser -v /dev/nvidia*) and end it; if nothing has, "
-    "reset the GPU when nobody uses it: nvidia-smi --gpu-reset.",
+    "See what still has the card open (sudo fuser -v /dev/nvidia*) and end it; reset the GPU if "
+    "nothing has, when nobody uses it: nvidia-smi --gpu-reset.",
     why="the process that the memory is held for has ended, so nothing will free it by itself",
 )
 RULE = Rule(

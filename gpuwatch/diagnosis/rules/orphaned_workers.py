@@ -60,7 +60,7 @@ def check(window: Window) -> Verdict:
     on_gpu, pids = _gpu_memory(window, job), " ".join([str(one.pid) for one in left[:PIDS_NAMED]])
     holding = f", holding {amount(on_gpu)} of GPU memory" if on_gpu else ""
     more = f" and {len(left) - PIDS_NAMED} more" if len(left) > PIDS_NAMED else ""
-    end = "Check that they are doing nothing (py-spy dump --pid PID), then end them with "
+    end = "If they are doing nothing (py-spy dump --pid PID), end them with "
     end += f"kill {pids}{more}." if pids else "kill and their PIDs."
     resident = sum([one.memory_resident_bytes or 0 for one in left])
     return Firing(

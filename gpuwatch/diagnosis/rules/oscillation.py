@@ -165,6 +165,4 @@ def _advice(window: Window, ranks: Sequence[RankFacts]) -> Advice:
     if wait is not None and wait >= loading.STARVED_SHARE:
         see = f"See what makes the batches late: gpuwatch diagnose --stacks --pid {job.job.pid}."
         return Advice(see, why="the job waits for data, and its workers' CPU does not show why")
-    return Advice(
-        f"Before changing anything, get {open_causes.what_decides(window, ranks)}.", why=why
-    )
+    return Advice(f"Before any change, get {open_causes.what_decides(window, ranks)}.", why=why)

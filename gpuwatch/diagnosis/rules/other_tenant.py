@@ -132,8 +132,8 @@ def _together(gpus: list[GpuFacts]) -> Firing:
             Evidence("video encoder", encoder, "%", cards.ENCODES_PERCENT, supports=encodes),
         ],
         advice=(
-            Advice("Leave it as it is if together they get more done than one after the other: "
-                   "compare their combined throughput with that of one alone.", why=why),
+            Advice("Leave it as it is if they get more done together: compare their combined "
+                   "throughput with that of one after the other.", why=why),
         ),
         strength=0.75,
         gpus=words.keys(gpus),
@@ -164,14 +164,14 @@ def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
 def _holding(gpus: list[GpuFacts], *, friendly: bool) -> Firing:
     held = highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
     ask = Advice(
-        f"Before trying a larger batch, ask whether {units.listed(_others(gpus))} can free it, or "
-        "use another GPU.",
+        f"Use another GPU, or ask whether {units.listed(_others(gpus))} can free it, before you "
+        "try a larger batch.",
         why="memory that others hold cannot be used here",
     )
     if friendly:
         ask = Advice(
-            f"Before trying a larger batch, count what {units.listed(_others(gpus))} may still "
-            "need.",
+            f"Count what {units.listed(_others(gpus))} may still need, before you try a larger "
+            "batch.",
             why="programs that share a GPU share its memory as well",
         )
     own = "programs under MPS" if _runs_mps(gpus[0]) else "programs of the same user"

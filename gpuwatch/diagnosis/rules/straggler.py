@@ -112,7 +112,7 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
         return None
     lost, slower = 1.0 - own / theirs, cards.who(window, odd)
     settings = Advice(
-        f"Look at the cooling, the power limit and the clock settings of {named([odd])} "
+        f"Look at the cooling, the power limit and the clocks of {named([odd])} "
         "(nvidia-smi -q -d PERFORMANCE,CLOCK).",
         why=_BALANCE.why,
     )

@@ -19,18 +19,8 @@ from gpuwatch.outputs.terminal import STATE_HUES, Column
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Policy by which a browser loads and runs nothing for this page, whatever a process is called."""
-SEVERITY_MARKS = {"error": "\u25b2 error", "warning": "\u25cf warning", "info": "\u25cb info"}
-"""Severity as a shape beside the colour."""
-HELD_UP = (
-    *(("starved", "held up: starved"), ("waiting", "held up: waiting")),
-    *(
-        ("late", "late: others waited"),
-        ("throttled", "throttled"),
-        ("idle", "left idle"),
-        ("error", "no answer"),
-    ),
-)
-"""Colours of what held a GPU up, as the dashboard has them, and their names in the key."""
+SEVERITY_MARKS = {"error": "\u25a0 error", "warning": "\u25b2 warning", "info": "\u25cb info"}
+"""Severity as the shape that it has on the screen, beside the colour."""
 JUDGED = {"better": ("up", "\u25b2 better"), "worse": ("down", "\u25bc worse")}
 _STYLES = {"bad": "bad", "warn": "alert", "": "note"}
 TICKS = 13
@@ -136,7 +126,7 @@ def _cells(row: Sequence[str], kinds: Sequence[str], judged: bool = False) -> st
 def _finding(found: Found) -> Iterable[str]:
     gone = found.name == "Gone:"
     yield f'<section class="finding {"info" if gone else found.severity}"><header>'
-    yield _element("h3", f"{found.name} {words.cause(found.rule)}")
+    yield _element("h3", f"{found.name} {found.cause}")
     yield _element("span", SEVERITY_MARKS[found.severity], "sev")
     if found.cost:
         yield _element("span", f"lost {found.cost}", "cost")
@@ -171,11 +161,11 @@ def _timeline(made: Timeline) -> Iterable[str]:
     for lane in made.lanes:
         picture = lane_svg(
             f"{name}f{lane.number}",
-            f"Finding {lane.number}: {words.cause(lane.rule)}",
+            f"Finding {lane.number}: {lane.cause}",
             lane.described,
             [_area(report, stretch, f"span {lane.severity}") for stretch in lane.stretches],
         )
-        label = f"<b>#{lane.number}</b> {escape(words.cause(lane.rule))}"
+        label = f"<b>#{lane.number}</b> {escape(lane.cause)}"
         yield _framed("lane", label, picture, units.age(lane.seconds))
     cpu = [] if made.cpu is None else [made.cpu]
     for place, row in enumerate([*made.gpus, *made.others, *cpu]):
@@ -259,9 +249,11 @@ def _tick(report: Report, unix_seconds: float, step: int) -> str:
 
 
 def _legend(made: Timeline) -> str:
-    parts = [("f", "up to the mean"), ("b", "up to the highest")]
-    hues = {one.hue for row in made.gpus for one in row.marks}
-    parts += [(f"h {hue}", text) for hue, text in HELD_UP if hue in hues]
+    parts = [("f", "mean"), ("b", "highest")]
+    words: dict[str, list[str]] = {}
+    for one in [one for row in made.gpus for one in row.marks]:
+        words.setdefault(f"h{' slow' if one.of_busy else ''} {one.hue}", []).append(one.word)
+    parts += [(kind, ", ".join(dict.fromkeys(every))) for kind, every in words.items()]
     if made.report.time.gaps or any(row.lost for row in made.gpus):
         parts.append(("g", "no data"))
     keys = "".join(f'<span><i class="{kind}"></i>{text}</span>' for kind, text in parts)
@@ -461,7 +453,7 @@ stroke-linejoin:round}
 .key i{display:inline-block;width:18px;height:10px;margin-right:6px;border-radius:2px}
 .key .f{background:var(--fedfill);border-top:2px solid var(--fed)}
 .key .b{background:var(--fedband);border:1px solid var(--line)}
-.key .h{opacity:.45}
+.key .h{opacity:.45}.key .h.slow{opacity:.8}
 .key .g{background:var(--gap);border:1px dashed var(--soft)}
 .small{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));gap:12px}
 .small .plot{padding:12px 14px}

@@ -111,6 +111,8 @@ class FindingMark:
     gpus: tuple[GpuKey, ...] = ()
     late: tuple[GpuKey, ...] = ()
     """Those of them that the others wait for."""
+    in_doubt: bool = False
+    """Whether its sentence says only what may be."""
     loses_time: bool = True
     """Whether any time is lost to it so far."""
     begin_seconds: float
@@ -158,6 +160,7 @@ def mark_of(episode: Episode, offset: float = 0.0) -> FindingMark:
         summary=episode.summary,
         gpus=episode.gpus,
         late=episode.late,
+        in_doubt=episode.in_doubt,
         loses_time=bool(episode.cost_gpu_seconds),
         begin_seconds=episode.begin_unix_seconds - offset,
         end_seconds=None if end is None else end - offset,

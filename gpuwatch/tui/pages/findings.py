@@ -54,6 +54,7 @@ from gpuwatch.tui.panels.findings import (
     severity_sign,
     style_of,
     whose,
+    worth_saying,
 )
 from gpuwatch.tui.panels.table import add_cells, add_headings
 from gpuwatch.tui.panels.time_axis import shown_gpu
@@ -236,7 +237,7 @@ def _standing(view: View, finding: Finding, until: float | None) -> list[str]:
     if finding.gain is not None:
         unknown = "gain not known, " if finding.gain.factor is None else ""
         texts.append(clean(unknown + finding.gain.in_full))
-    texts += lost_sentence(finding, view.price_per_gpu_hour)
+    texts += lost_sentence(finding, view)
     who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
     return [*texts, *([who] if who else [])]
 
@@ -314,7 +315,11 @@ def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
         changed = ", ".join([clean(each.change) for each in one.advice if each.wanted is not None])
         # Where nothing is to be set, what it is in this one: how many orphans, what they hold.
         says = changed or clean(one.summary)
-        for text, style in ((lost(one), "label"), (says, "value"), (whose(one, jobs), "label")):
+        for text, style in (
+            (lost(one, view, width), "label"),
+            (says, "value"),
+            (whose(one, jobs), "label"),
+        ):
             if text and row.room > 3:
                 row.add("  ").add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
         yield row.line()
@@ -456,10 +461,13 @@ def _above(view: View, width: int) -> list[Line]:
     long was watched."""
     diagnosis, now = view.diagnosis, present_findings(view)
     verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
+    if not view.gpus and (trouble := worth_saying(view)):
+        # Without a driver, that is what there is to say.
+        verdict = clean(trouble[0].message)
     if now:
         order = "worst first" if view.job.last is None else "those of the job shown first"
         verdict = "one finding" if len(now) == 1 else f"{len(now)} findings, {order}"
-    lines = [Row(width).add(f" {text}", "title").line() for text in wrapped(verdict, width - 2)[:2]]
+    lines = [Row(width).add(f" {text}", "title").line() for text in wrapped(verdict, width - 2)[:4]]
     lines += [mark_line(view, width)] if view.mark is not None else []
     return [*lines, *_watched(view, width), *[blank(width)] * (not now)]
 
@@ -612,7 +620,6 @@ class EvidenceScreen(ScrolledScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(EVIDENCE_KEYS)
     CANVAS_ID = "evidence"
-    IN_FULL = True
 
     _last: Finding | None = None
     _last_at = 0.0

@@ -6,6 +6,7 @@ nothing is; readings that fail; what a change brought about.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from gpuwatch.diagnosis.finding import (
 )
 from gpuwatch.outputs.terminal import wrap
 from gpuwatch.tui.charts.strips import Glyphs
-from gpuwatch.tui.charts.timeline import marks_at
+from gpuwatch.tui.charts.timeline import FindingMark, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
 from gpuwatch.tui.panels.table import fit_command
 from gpuwatch.tui.runs import ended_at, is_about
@@ -31,11 +32,15 @@ from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, width_of, wrapped
 from gpuwatch.tui.view import BeforeOrAfter, View
 
 if TYPE_CHECKING:
+    from gpuwatch.diagnosis.ledger import Episode
     from gpuwatch.diagnosis.rule import Rule
 
 
 # -- in a few words: the cause, where, what is lost, what to change -------------------------------
 
+
+_WIDE = 100
+"""Columns in which all of a sentence has room, and what is lost is told from its share."""
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 
@@ -83,7 +88,7 @@ def cause(rule: str) -> str:
     return clean(rule_of(rule).title, 22)
 
 
-def cause_of(finding: Finding) -> str:
+def cause_of(finding: Finding | Episode | FindingMark) -> str:
     """Return the cause of a finding, in as much doubt as its sentence."""
     in_doubt = rule_of(finding.rule).title_in_doubt if finding.in_doubt else ""
     return in_doubt or cause(finding.rule)
@@ -129,22 +134,34 @@ def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
     return "GPU" if finding.gpus else "host"
 
 
-def lost(finding: Finding) -> str:
-    """Return ``38% lost``: of the time of its sentence; nothing where no time is lost, or it is not
-    known."""
+def lost(finding: Finding, view: View, width: int = _WIDE) -> str:
+    """Return ``38% lost``: of the time of its sentence. Where that has the share of some GPUs of a
+    job, and ``width`` allows it, ``29% of 4 GPUs lost``. Nothing where no time is lost, or it is
+    not known."""
     share = finding.share_lost
     if share is None or share <= 0:
         return ""
-    return "<1% lost" if share < 0.005 else f"{share * 100:2.0f}% lost"
+    of = f" of {count} GPUs" if width >= _WIDE and (count := _more_gpus(finding, view)) else ""
+    return f"<1%{of} lost" if share < 0.005 else f"{share * 100:2.0f}%{of} lost"
 
 
-def lost_sentence(finding: Finding, price_per_gpu_hour: float | None = None) -> list[str]:
+def _more_gpus(finding: Finding, view: View) -> int:
+    """Return the number of GPUs that its jobs use, and of which its loss is a share, where its
+    sentence is about some of them; else 0."""
+    jobs = () if view.snapshot is None else view.snapshot.jobs
+    keys = {one.job for one in parts(finding)}
+    every = {uuid for job in jobs if job.key in keys for uuid in job.gpu_uuids}.union(finding.gpus)
+    named = set(finding.gpus).difference(finding.late)
+    return len(every) if named and named < every else 0
+
+
+def lost_sentence(finding: Finding, view: View) -> list[str]:
     """Return ``38% lost; 46 GPU-seconds, 38.2Wh so far``, at a price the money instead of the
     energy; nothing where no time is lost."""
-    parts = [text] if (text := lost(finding).strip()) else []
+    parts = [text] if (text := lost(finding, view).strip()) else []
     if finding.cost_gpu_seconds is not None:
         seconds = finding.cost_gpu_seconds
-        worth = units.worth(seconds, price_per_gpu_hour, finding.lost_joules)
+        worth = units.worth(seconds, view.price_per_gpu_hour, finding.lost_joules)
         parts.append(f"{units.gpu_time(seconds)}{worth} so far")
     return ["; ".join(parts)] if parts else []
 
@@ -160,6 +177,23 @@ def changes(finding: Finding, room: int) -> str:
             break
         text = more
     return text
+
+
+_ASIDE, _CLAUSE_ENDS = re.compile(r" \([^()]*\)"), re.compile(r"[:;,.](?= )")
+
+
+def shortened(text: str, room: int, ellipsis: str) -> str:
+    """Return advice in at most ``room`` cells: without what stands in brackets, and up to the end
+    of a clause, if half of the room is used then."""
+    if width_of(text) <= room:
+        return text
+    text = _ASIDE.sub("", text)
+    if width_of(text) <= room:
+        return text
+    ends = [found.start() for found in _CLAUSE_ENDS.finditer(text, 0, room + 1)]
+    if ends and 2 * ends[-1] >= room:
+        return f"{text[: ends[-1]]}{ellipsis}"
+    return fit(text, room, ellipsis)
 
 
 def gain_in(finding: Finding, room: int) -> str:
@@ -237,7 +271,7 @@ def keep_finding_in_sight(view: View, keys: Sequence[FindingKey]) -> bool:
 def _problem_lines(view: View, width: int, most: int) -> list[Line]:
     """Return at most ``most`` lines for the gravest problems; a single one is wrapped rather than
     cut, several get a line each and the last says how many more there are."""
-    problems, glyphs = _worth_saying(view), view.glyphs
+    problems, glyphs = worth_saying(view), view.glyphs
     if not problems or most <= 0:
         return []
     if len(problems) == 1:
@@ -265,10 +299,10 @@ def _signed(
 
 def _problems_are_grave(view: View) -> bool:
     """Return whether the gravest is an error, and no finding says so."""
-    return any(one.severity == "error" for one in _worth_saying(view))
+    return any(one.severity == "error" for one in worth_saying(view))
 
 
-def _worth_saying(view: View) -> list[Problem]:
+def worth_saying(view: View) -> list[Problem]:
     """Errors first, then warnings, each once; what is merely good to know is left to the
     problems screen."""
     there = () if view.snapshot is None else view.snapshot.problems
@@ -297,8 +331,8 @@ _GAP = "  "
 _LEAST_ADVICE = 12
 _LEAST_NAME = 24
 _ROWS_TO_WRAP = 3
-_BESIDE = 17
-"""Cells of a line with advice for ``100% lost`` and the blanks around it."""
+_BLANKS = 8
+"""Cells of a line with advice around what is lost."""
 _EARLY_SECONDS = 30.0
 """A job that has been seen for less has not shown its steady work for as long as it takes."""
 
@@ -347,7 +381,7 @@ def _then(page: Page, most: int) -> list[Line]:
     text, lines = f"{ago}{clean(mark.summary)}{more}", max(1, most - 1)
     if len(wrapped(text, width - 5)) > lines:
         share = f", {units.share(mark.lost_share)} lost" if mark.lost_share else ""
-        text = f"{ago}{cause(mark.rule)}{share}{more}"
+        text = f"{ago}{cause_of(mark)}{share}{more}"
     sign, style = severity_sign(mark.severity, view.glyphs), SEVERITY_STYLES.get(mark.severity)
     return _signed(view, sign, text, style or "warn", width, width - 2, lines)
 
@@ -383,7 +417,7 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
     if findings:
         key, named = "" if page.boxed else "[d] why", page.job is None
         if len(findings) == 1 and most > 1:
-            beside = width - len(key) - _BESIDE
+            beside = width - len(key) - width_of(lost(findings[0], view, width).strip()) - _BLANKS
             if most < _ROWS_TO_WRAP and width_of(changes(findings[0], 0)) > beside:
                 # The key is in the footer as well; what to do is nowhere else on the screen.
                 key = ""
@@ -468,7 +502,7 @@ def at_length(
     be ``named``), and ``tail``: two lines, and where ``most`` allows a third for advice that is too
     long for one."""
     first = _begin(view, finding, width, width, prefix, leads=leads)
-    second, loss = Row(width, prefix=prefix).add("   "), lost(finding).strip()
+    second, loss = Row(width, prefix=prefix).add("   "), lost(finding, view, width).strip()
     if loss:
         second.add(loss, "label").add(_GAP)
     free = second.room - len(tail) - 3
@@ -479,10 +513,10 @@ def at_length(
     look, indent, rest = "value" if finding.advice else "label", second.used, list[str]()
     if most > 2 and width_of(text) > free:
         text, *rest = wrapped(text, free)
-    second.add(fit(text, free, view.glyphs.ellipsis), look)
+    second.add(shortened(text, free, view.glyphs.ellipsis), look)
     if gain:
         second.add(_GAP).add(gain, "label")
-    free = second.room - len(tail) - len(_GAP) - 2
+    free = second.room - len(tail) - 2 * len(_GAP) - 2
     if named and free >= _LEAST_NAME:
         jobs = () if view.snapshot is None else view.snapshot.jobs
         who = whose(finding, jobs, free, view.glyphs.ellipsis)
@@ -498,13 +532,13 @@ def at_length(
 def _in_a_line(view: View, finding: Finding, width: int, room: int, *, leads: bool) -> Row:
     """Return a finding in one line, with what is lost and what to change as far as that goes;
     ``room`` is free of the width."""
-    loss = lost(finding)
+    loss = lost(finding, view, width)
     free = room - (len(_GAP) + width_of(loss) if loss else 0)
     row = _begin(view, finding, width, free, leads=leads)
     for text, look in ((loss, "label"), (changes(finding, room), "value")):
         free = room - row.used - len(_GAP) - 1
         if text and free >= min(width_of(text), _LEAST_ADVICE):
-            row.add(_GAP).add(fit(text, free, view.glyphs.ellipsis), look)
+            row.add(_GAP).add(shortened(text, free, view.glyphs.ellipsis), look)
     gain = gain_in(finding, room - row.used - len(_GAP) - 1)
     if gain:
         row.add(_GAP).add(gain, "label")

@@ -19,7 +19,7 @@ from gpuwatch.tui.charts.strips import ASCII, Column, Held, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark
 from gpuwatch.tui.pages.layout import Title, edge
 from gpuwatch.tui.panels import job_charts, time_axis
-from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause, rule_of, severity_sign
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, rule_of, severity_sign
 from gpuwatch.tui.panels.gpus import FED, held_up
 from gpuwatch.tui.panels.job_charts import Trace
 from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, to_ascii, wrapped
@@ -81,7 +81,7 @@ def _headed(view: View, found: Found, width: int) -> Row:
     """Begin a line with a finding's sign and cause."""
     look = SEVERITY_STYLES.get(found.severity, "warn")
     row = Row(width).add(f" {severity_sign(found.severity, view.glyphs)} ", look)
-    return row.add(cause(found.rule), look)
+    return row.add(clean(found.cause), look)
 
 
 _STYLES = {
@@ -187,9 +187,8 @@ def _over_time(view: View, made: Timeline, width: int) -> list[Line]:
             (lane.severity, grid.place(one.begin_unix_seconds), grid.place(one.end_unix_seconds))
             for one in lane.stretches
         ]
-        row = (
-            Row(width).add("  ").add(fit(cause(lane.rule), lead - 4, view.glyphs.ellipsis), "label")
-        )
+        name = fit(clean(lane.cause), lead - 4, view.glyphs.ellipsis)
+        row = Row(width).add("  ").add(name, "label")
         row.pad_to(lead - 1).add(view.glyphs.separator, "rule")
         for cell in time_axis.mark_cells(held, cells, view.glyphs):
             row.add(*(cell or (" ", "text")))

@@ -19,6 +19,7 @@ from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.gpus import metrics, scaled_metrics
 from gpuwatch.tui.panels.table import fit_command
+from gpuwatch.tui.panels.time_axis import shown_gpu, shown_process
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
@@ -548,3 +549,18 @@ def test_advice_comes_before_the_key_that_the_footer_has_too() -> None:
     line = drawn(view_of(what, diagnosis=diagnosis(what.now, one)), 80, 24)[2]
     assert "reset the GPU or restart" in line
     assert "[d]" not in line
+
+
+@pytest.mark.parametrize(("scenario", "gpus"), [("starved", 1), ("imbalanced", 4), ("mixed", 8)])
+def test_a_process_alone_on_its_gpu_is_as_busy_as_the_gpu(scenario: str, gpus: int) -> None:
+    """Both numbers are means over the time that the charts show, of the driver's fine samples."""
+    what = scene(scenario, gpus, seconds=44)
+    view, compared = view_of(what), 0
+    for card in what.now.gpus:
+        there = [one for one in what.now.processes if one.gpu_uuid == card.uuid]
+        if len(there) == 1 and there[0].gpu_busy_percent is not None:
+            compared += 1
+            busy = shown_gpu(view, card).reading.busy_percent
+            share = shown_process(view, there[0], card.uuid).gpu_busy_percent
+            assert share == pytest.approx(busy, abs=0.1)
+    assert compared

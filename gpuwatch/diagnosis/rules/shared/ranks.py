@@ -167,7 +167,7 @@ _SAVES = Advice(
 )
 _CORES = Advice("Give that rank cores of its own: something else runs on those it is bound to.")
 _ONLY_THERE = Advice(
-    "See with gpuwatch diagnose --stacks what extra work that rank does (logging, metrics)."
+    "See what extra work that rank does (logging, metrics): gpuwatch diagnose --stacks."
 )
 
 

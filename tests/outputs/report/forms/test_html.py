@@ -194,3 +194,8 @@ def test_charts_have_the_names_and_colours_of_the_dashboard(summaries: dict[str,
     assert 'class="held error"' in mixed
     hot = recording_html(summed(simulated("throttled", 150, gpus=1, interval=2.0)))
     assert hot.index('class="fill"') < hot.index('class="held slow throttled"')
+    # In the words and signs of the screens.
+    assert '<i class="h starved"></i>starved<' in single
+    assert '<i class="h slow throttled"></i>throttled<' in hot
+    assert "\u25b2 warning" in single
+    assert "\u25a0 error" in mixed
