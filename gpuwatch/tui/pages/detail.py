@@ -21,6 +21,7 @@ from gpuwatch.tui.panels import findings, job_charts, processes, time_axis
 from gpuwatch.tui.panels.findings import about_gpu, rule_of
 from gpuwatch.tui.panels.gpus import (
     FED,
+    LEAD,
     held_up,
     scaled_metrics,
     state_of,
@@ -401,7 +402,7 @@ def _body(view: View, live: Gpu, width: int, room: int, *, boxes: bool) -> Drawn
     axis, spots = time_axis.draw(view, view.window, [job_charts.span(width)], width)
     zones += [zone._replace(y=len(lines)) for zone in spots]
     names = [one.kind for one in charts]
-    if job_charts.span(width)[0] == job_charts.LEAD:
+    if job_charts.span(width)[0] == LEAD:
         # Limits stand beside their charts.
         names += [GPU[name].limit or "" for name in names if name in GPU]
     late = dict(live.reading.late_readings)

@@ -668,9 +668,11 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     add_headings(heading, columns)
     heading.add("COMMAND" if has_command else "", "label")
     out_of_sight = hidden(view.glyphs, state.offset, len(table) - state.offset - (height - 1))
-    for note in heading_notes([count_of(view, len(job.members))], out_of_sight):
+    notes = heading_notes([count_of(view, len(job.members))], out_of_sight)
+    for note in notes:
         used = heading.used
-        if heading.note(note).used > used:
+        # The shortest may stand close to the last heading.
+        if heading.note(note, apart=1 if note is notes[-1] and out_of_sight else 3).used > used:
             break
     lines, zones = [heading.line()], []
     ellipsis = view.glyphs.ellipsis

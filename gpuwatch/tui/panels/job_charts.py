@@ -321,9 +321,14 @@ def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
     )
 
 
-_NAMES = {"sm_clock_mhz": "clock", "pcie_rx_bytes_per_second": "PCIe rx"}
+_NAMES = {"pcie_rx_bytes_per_second": "PCIe rx"}
 _SAYS = {THROTTLED, WAITING, UNDERUSED, STRAGGLER}
 """States whose hue the chart has that shows them."""
+
+
+def _called(name: str) -> str:
+    field = GPU[name]
+    return _NAMES.get(name, field.label if len(field.label) < 8 else field.short)
 
 
 def metric_traces(view: View, sides: Sequence[Sequence[Gpu]], name: str) -> list[Trace]:
@@ -334,7 +339,7 @@ def metric_traces(view: View, sides: Sequence[Sequence[Gpu]], name: str) -> list
     others = [quiet(metric_trace(view, side, name, apart=True)) for side in known[1:]]
     if len(others) == 1 and len(known[1]) > 1:
         count = len(known[1])
-        label = f"{count} others {_NAMES.get(name, GPU[name].short)}"
+        label = f"{count} others {_called(name)}"
         others = [replace(others[0], label=label, short="others")]
     return [*first, *others]
 
@@ -349,7 +354,7 @@ def metric_trace(view: View, gpus: Sequence[Gpu], name: str, *, apart: bool = Fa
     limits |= {"sm_clock_mhz": gpu.identity.sm_clock_max_mhz}
     limit = limits.get(name, 100.0 if symbol == "%" else None)
     whose = f"GPU {units.gpu_label(gpu)}" if len(gpus) == 1 else f"{len(gpus)} GPUs"
-    called, state = _NAMES.get(name, field.short), state_of(view, gpu)
+    called, state = _called(name), state_of(view, gpu)
     return Trace(
         kind=name,
         label=f"{whose} {called}",
