@@ -10,6 +10,7 @@ made by ``python -m screenshots.cure``.
 
 import asyncio
 import atexit
+import contextlib
 import os
 import shutil
 import subprocess
@@ -65,7 +66,7 @@ class Shot:
 
 
 _HOUR = (("healthy", 1500), ("starved", 900), ("healthy", 900))
-_TO_AN_HOUR = ("right_square_bracket",) * 4
+_TO_AN_HOUR = ("right_square_bracket",) * 5
 
 
 SHOTS = (
@@ -247,7 +248,9 @@ def draw_report() -> None:
         print("report-html-light.png: chromium is not installed")
         return
     page = night().with_name("report.html")
-    gpuwatch(["report", str(night()), "--html", str(page)])
+    # The page names the file as it was asked for.
+    with contextlib.chdir(page.parent):
+        gpuwatch(["report", night().name, "--html", page.name])
     command = [
         browser,
         "--headless",

@@ -12,6 +12,7 @@ from gpuwatch.diagnosis.finding import Evidence, Finding, Pause, RuledOut, Unche
 from gpuwatch.diagnosis.gain import lost_watts, with_gains
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.rule_state import RuleState, confidence
+from gpuwatch.diagnosis.rules.shared import pauses
 from gpuwatch.diagnosis.rules.shared.words import named
 from gpuwatch.diagnosis.sentence import filled, template
 
@@ -215,6 +216,8 @@ class Subject:
         state, firing = ranked.state, ranked.firing
         gpus = firing.gpus or self.gpus
         says = _named(window, firing.summary)
+        lost_share = self._lost_shares.get(ranked.name)
+        lost_of = pauses.watched_seconds(window) if firing.pauses else window.watched_seconds
         unread = "not read; would raise the confidence"
         return Finding(
             rule=ranked.name,
@@ -222,6 +225,7 @@ class Subject:
             confidence=round(confidence(state.rule.trust, firing, state.strength), 3),
             summary=said(window, firing, says),
             says=template(says),
+            short=tuple([template(one) for one in firing.short]),
             gpus=gpus,
             late=firing.late,
             job=None if window.job is None else window.job.key,
@@ -234,7 +238,8 @@ class Subject:
             gain=state.gain,
             lost_watts=lost_watts(window, firing, while_busy=state.loses_busy_time),
             ruled_out=tuple(self._ruled_out(window, ranked)),
-            lost_share=self._lost_shares.get(ranked.name),
+            lost_share=lost_share,
+            lost_of_seconds=None if lost_share is None else lost_of,
         )
 
     def _with_what_was_lost(self, finding: Finding) -> Finding:

@@ -290,7 +290,7 @@ def _kept_busy(gpus: Sequence[GpuFacts], fed: Sequence[Window]) -> str:
     busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
     # Beside it stand means over the time that charts show, which is another.
     whole = min([one.watched_seconds for one in fed]) >= WINDOW_SECONDS - 2.0
-    of = " of the last minute" if whole else ""
+    of = " (last minute)" if whole else ""
     return f"{_named(gpus)} {_are(gpus)} kept busy: {sum(busy) / max(1, len(busy)):.0f}%{of}"
 
 

@@ -10,7 +10,7 @@ from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Advice, Finding, Gain, as_causes
 from gpuwatch.diagnosis.gain import lost_watts, with_gains
 from gpuwatch.diagnosis.rule import Firing, Rule
-from gpuwatch.diagnosis.rule_state import RuleState
+from gpuwatch.diagnosis.rule_state import RuleState, steadied
 from tests.diagnosis import engines as e
 from tests.diagnosis import windows as w
 
@@ -403,3 +403,19 @@ def test_workers_that_wait_and_compute_in_turns_fill_cores_by_and_by(
     reached."""
     gain = workers_to("loader_io_bound", window, 0.9, now, then)
     assert gain.factor == pytest.approx(measured, rel=CLOSE)
+
+
+@pytest.mark.parametrize(("high", "wanted"), [(3.4, "4"), (2.9, "3")])
+def test_a_limit_is_of_the_number_that_is_advised(high: float, wanted: str) -> None:
+    """A number that has hardly moved is kept with its own gain; one that promises more than can be
+    had now goes, with its limit."""
+
+    def workers(count: str, factor: float, high: float) -> Advice:
+        gain = Gain(factor=factor, low=2.0, high=high, limited_by=f"{count} workers")
+        raised = "Raise num_workers."
+        return Advice(raised, setting="num_workers", present="0", wanted=count, gain=gain)
+
+    [said] = steadied([workers("3", 2.8, high)], [workers("4", 3.0, 3.4)])
+    assert said.wanted == wanted
+    assert said.gain is not None
+    assert said.gain.limited_by == f"{wanted} workers"

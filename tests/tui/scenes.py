@@ -138,7 +138,7 @@ def without_driver() -> Snapshot:
         "install a driver."
     )
     rank = JobRank(pid=4242, started_at_unix_seconds=1000.0, loader_workers=1, pinned_memory=False)
-    problem = Problem(source="nvml", message=says, severity="warning")
+    problem = Problem(source="nvml", message=says, severity="error")
     return machine(one_job(ranks=(rank,), gpu_uuids=()), gpus=(), problems=(problem,))
 
 

@@ -60,6 +60,10 @@ def check(window: Window) -> Verdict:
     )
     return Firing(
         summary=f"{GPUS} {IS} allocated to {jobs}, but no process uses {either('it', 'them')}",
+        short=(
+            f"{GPUS} {IS} allocated to a job, but no process uses {either('it', 'them')}",
+            f"{GPUS} {IS} allocated, but unused",
+        ),
         evidence=[
             Evidence("busy", busy, "%", UNUSED_PERCENT),
             Evidence("memory in use", memory, "bytes", float(DRIVERS_BYTES)),

@@ -64,10 +64,12 @@ def check(window: Window) -> Verdict:
     there, says = len(window.gpus) - len(lost), f"the driver no longer reaches {named(lost)}"
     errors = [(gpu, error) for gpu in lost for error in recent_xids(window, gpu, XID_KINDS)]
     cures = dict.fromkeys([xid_of(error.code).cure for _, error in errors])
+    silent = f"{GPUS} {either('does', 'do')} not answer"
     why = f"; it reported {xid_words([error for _, error in errors])}" if errors else ""
     return Firing(
         summary=f"{GPUS} no longer {either('answers', 'answer')} the driver: "
         f"whatever ran there has died or hangs{why}",
+        short=(f"{silent}: whatever ran there has died or hangs", silent),
         evidence=(
             Evidence("GPUs that answer", float(there), None, float(len(window.gpus)), says),
             *[xid_evidence(window, gpu, error) for gpu, error in errors],

@@ -185,6 +185,10 @@ def _firing(growing: list[_Growth], seen: float, *, serves: bool) -> Firing:
         severity=severity,
         summary=f"Memory use on {GPUS} grows by {_rate(first.slope)}: at this rate "
         f"{either('it is', 'the first is')} full in {when}",
+        short=(
+            f"Memory use on {GPUS} grows by {_rate(first.slope)}: full in {when}",
+            f"Memory of {GPUS} may fill in {soonest}",
+        ),
         evidence=[item for growth in growing for item in _evidence(growth)],
         advice=(_KEPT, act) if serves else (*RULE.cure, act),
         strength=0.6 + 0.4 * ramp(seen, LEAST_SECONDS, SURE_SECONDS),

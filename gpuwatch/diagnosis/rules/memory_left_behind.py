@@ -66,9 +66,12 @@ def check(window: Window) -> Verdict:
     pids = list(dict.fromkeys([str(process.pid) for process in gone]))
     who = f"PID {pids[0]}, which no longer exists"
     who = f"PIDs {' '.join(pids)}, which no longer exist" if len(pids) > 1 else who
+    holds = f"{GPUS} {either('holds', 'hold')} {words.amount(_memory(gone))}"
     return Firing(
-        summary=f"{GPUS} {either('holds', 'hold')} {words.amount(_memory(gone))} of memory "
-                f"for {who}",
+        summary=f"{holds} of memory for {who}",
+        short=(
+            f"{holds} of memory for processes that no longer exist", f"{holds} of dead processes",
+        ),
         evidence=[
             Evidence(f"{words.named([gpu])} memory of processes that are gone",
                      _memory(left[gpu.uuid]), "bytes", LEFT_BYTES,

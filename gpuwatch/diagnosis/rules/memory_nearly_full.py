@@ -87,6 +87,10 @@ def check(window: Window) -> Verdict:
     free = amount(min([_free(gpu) for gpu in full]))
     return Firing(
         summary=f"The memory of {GPUS} is {in_percent(most)} used: {free} left{others}",
+        short=(
+            f"The memory of {GPUS} is {in_percent(most)} used: {free} left",
+            f"Memory of {GPUS} is {in_percent(most)} used",
+        ),
         evidence=[
             Evidence(f"{named([gpu])} highest memory use", memory_most(gpu), "bytes",
                      FULL * _total(gpu), f"of {amount(_total(gpu))}")

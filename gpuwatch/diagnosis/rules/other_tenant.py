@@ -117,6 +117,7 @@ def _together(gpus: list[GpuFacts]) -> Firing:
     programs = words.counted(count, "other program") if count else "other programs"
     how = " through MPS, side by side" if mps else " of the same user"
     taken = f"they take {number(share)}% of the time"
+    briefly = f"they take {number(share)}%" + ("" if own is None else f", this one {number(own)}%")
     taken += "" if own is None else f", this one {number(own)}%"
     video = f"; the video encoder is {number(encoder or 0.0)}% busy" if encodes else ""
     why = "processes on one GPU take turns unless MPS runs their kernels side by side"
@@ -127,6 +128,7 @@ def _together(gpus: list[GpuFacts]) -> Firing:
     return Firing(
         severity="info",
         summary=f"{GPUS} {IS} shared with {programs}{how}: {taken}{video}",
+        short=(f"{GPUS} {IS} shared with {programs}: {briefly}", _shared(share)),
         evidence=[
             *_evidence(gpus),
             Evidence("video encoder", encoder, "%", cards.ENCODES_PERCENT, supports=encodes),
@@ -138,6 +140,10 @@ def _together(gpus: list[GpuFacts]) -> Firing:
         strength=0.75,
         gpus=words.keys(gpus),
     )  # fmt: skip
+
+
+def _shared(percent: float) -> str:
+    return f"{GPUS} {IS} shared: others take {number(percent)}%"
 
 
 def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
@@ -153,6 +159,7 @@ def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
     )
     return Firing(
         summary=f"{GPUS} {IS} shared by several programs that take turns: {taken}",
+        short=(f"{GPUS} {IS} shared by several programs: {taken}", _shared(share)),
         evidence=_evidence(gpus),
         advice=(move,),
         strength=0.75 + 0.25 * words.ramp(share, BUSY_PERCENT, 25.0),
@@ -181,6 +188,10 @@ def _holding(gpus: list[GpuFacts], *, friendly: bool) -> Firing:
     return Firing(
         severity=None if any(_is_crowded(gpu) for gpu in gpus) else "info",
         summary=f"Other {holders} hold {words.amount(held)} of memory on {GPUS}{little}",
+        short=(
+            f"Other programs hold {words.amount(held)} of memory on {GPUS}",
+            f"Others hold {words.amount(held)} on {GPUS}",
+        ),
         evidence=_evidence(gpus),
         advice=(ask,),
         strength=0.7,

@@ -76,6 +76,7 @@ def check(window: Window) -> Verdict:
     return Firing(
         summary=f"{pauses.summary(window, found)}, while compilers ran: the job recompiles "
         f"({words.in_percent(lost)} of the time)",
+        short=pauses.briefly(window, found, "the job recompiles", "to compile"),
         evidence=[
             pauses.count_evidence(window, found, "pauses with compilers", float(LEAST_PAUSES)),
             pauses.longest_evidence(found, "no kernel ran meanwhile"),

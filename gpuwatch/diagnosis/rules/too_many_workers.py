@@ -164,6 +164,7 @@ def _firing(
     who += " and the main thread" if round(workers.count) == 1 else ""
     return Firing(
         summary=f"{found.complaint}: {who} share {share}",
+        short=found.briefly(f"{who} share {share}", "too few cores"),
         evidence=evidence,
         severity=found.severity,
         advice=advice,

@@ -524,6 +524,8 @@ class FindingUse(Part, frozen=True):
     """Sentence that says what and where, with its numbers."""
     says: str = ""
     """The summary with places for the names of GPUs, as it is said of several jobs at once."""
+    short: tuple[str, ...] = ()
+    """The same in fewer words, for less room, with places for the names of GPUs."""
     evidence: tuple[Evidence, ...] = ()
     advice: tuple[Advice, ...] = ()
     gain: Gain | None = None

@@ -484,7 +484,7 @@ def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Li
     first = max(0, min(position, len(findings) - shown))
     for one in findings[first : first + shown]:
         zones += [Zone(len(lines) + y, 0, width, "finding", one.key) for y in (0, 1)]
-        lines += _entry(view, one, width, selected=one is chosen, leads=one is findings[0])
+        lines += _entry(view, one, width, selected=one is chosen)
     if room - len(lines) >= _LEAST_PREVIEW:
         until = None if finding_holds(view, chosen) else view.job.findings_at
         lines += evidence_body(view, chosen, width, tall=room, until=until)[0]
@@ -516,7 +516,7 @@ def _watched(view: View, width: int) -> list[Line]:
     return [Row(width).add(fit(f" {text}", width - 1, view.glyphs.ellipsis), "label").line()]
 
 
-def _entry(view: View, finding: Finding, width: int, *, selected: bool, leads: bool) -> list[Line]:
+def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
     """Return a finding's two rows: its sentence, what is lost, what to do, and how sure that
     is."""
     tail = f"{finding.confidence * 100:.0f}% sure"
@@ -525,7 +525,7 @@ def _entry(view: View, finding: Finding, width: int, *, selected: bool, leads: b
     elif finding.since_unix_seconds is not None and width >= 60:
         since = time.localtime(finding.since_unix_seconds)
         tail += f", since {time.strftime('%H:%M:%S', since)}"
-    return at_length(view, finding, width, tail, "s:" if selected else "", leads=leads)
+    return at_length(view, finding, width, tail, "s:" if selected else "")
 
 
 def draw_evidence(

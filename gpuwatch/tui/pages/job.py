@@ -58,7 +58,7 @@ from gpuwatch.tui.pages.screen import (
 )
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
-from gpuwatch.tui.panels.gpus import GpuPainter, is_held_back, limits_of_all
+from gpuwatch.tui.panels.gpus import GpuPainter, common_limits, is_held_back
 from gpuwatch.tui.panels.job_charts import Together, has_reported
 from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window
 from gpuwatch.tui.panels.table import (
@@ -282,7 +282,7 @@ def _shared_limits(page: Page) -> str:
     job, each = page.job, page.rows.get("gpus", 0) == len(page.gpus)
     if job is None or not page.boxed or not each:
         return ""
-    limits = limits_of_all(page.gpus)
+    limits = "  ".join(common_limits(page.gpus))
     room = page.width - width_of(limits) - _TITLE_ENDS
     return limits if width_of(brief_command(job.command or "")) <= room else ""
 
@@ -292,10 +292,16 @@ def _draw_gpus(page: Page, rows: int) -> Drawn:
         return [_gpu_summary(page.gpus, page.width)], []
     lead, _ = job_charts.span(page.width)
     alike = bool(_shared_limits(page))
-    painter = GpuPainter(page.view, page.gpus, page.width, marked=False, lead=lead, alike=alike)
+    painter = GpuPainter(
+        *(page.view, page.gpus, page.width, GpuStyle.SINGLE),
+        marked=False,
+        lead=lead,
+        alike=alike,
+        headed=False,
+    )
     if not page.decided["each_gpu"] and rows > 1:
         # Their mean has the chart below.
-        return [line for gpu in page.gpus for line in painter.draw(gpu, GpuStyle.SINGLE, 1)], []
+        return [line for gpu in page.gpus for line in painter.draw(gpu, 1)], []
     return [painter.brief(gpu) for gpu in page.gpus], []
 
 

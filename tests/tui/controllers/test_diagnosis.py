@@ -103,7 +103,7 @@ async def test_the_list_begins_with_the_findings_of_the_job_asked_for() -> None:
     async with driven(what, engine=engine, attached=attached.key) as drive:
         await drive.press("d")
         places = [place(one, what.now.gpus) for one in (own, elsewhere)]
-        assert drive.text.index(f"{places[0]}:") < drive.text.index(f"{places[1]}:")
+        assert drive.text.index(f"{places[0]} waits") < drive.text.index(f"{places[1]} waits")
         assert "2 findings, those of the job shown first" in drive.text
 
 
@@ -237,9 +237,9 @@ async def test_the_engine_sees_every_snapshot() -> None:
         await drive.next()
         await drive.next()
         assert len(engine.pushed) == 3
-        assert "loader is CPU-bound" not in drive.text
+        assert "waits for data" not in drive.text
         await drive.press("p")
-        assert "loader is CPU-bound" in drive.lines[1]
+        assert "GPU 0 waits for data 38%: 2 workers maxed out, 12 cores idle" in drive.lines[1]
         assert "num_workers 2 -> 8" in drive.lines[2]
 
 
@@ -322,14 +322,47 @@ def test_a_mark_shows_before_and_after() -> None:
     assert "new: PCIe link degraded" in line
 
 
+@pytest.mark.parametrize(
+    ("width", "says"),
+    [
+        (40, "GPU 0 starved: workers maxed out"),
+        (80, "GPU 0 waits for data 38%: 2 workers maxed out, 12 cores idle"),
+        (
+            120,
+            "GPU 0 waits for data 38% of the time: 2 loader workers are at their limit, 12 cores",
+        ),
+    ],
+)
+def test_the_verdict_is_the_longest_sentence_that_fits(width: int, says: str) -> None:
+    """It is never cut, and the change to make is there in full."""
+    what = scene("starved", 1).now
+    lines = drawn(view_of(what, diagnosis=diagnosis(what, starved(what))), width, 24)
+    assert f" {UNICODE.warning} {says}" in "\n".join(lines)
+    assert "num_workers 2 -> 8" in "\n".join(lines)
+
+
+def test_a_quiet_verdict_leaves_out_what_stands_in_brackets() -> None:
+    """Of what time it is, where there is no room for it."""
+    what = scene("healthy", 8).now
+    says = "GPUs 0 to 7 are kept busy: 98%"
+    view = view_of(what, diagnosis=nothing(what, f"{says} (last minute)."))
+    assert f"{says} (last minute)." in "\n".join(drawn(view, 80, 24))
+    assert f"{says}." in "\n".join(drawn(view, 40, 12))
+
+
 def test_a_finding_in_doubt_is_as_much_in_doubt_where_it_is_short() -> None:
-    """Where its sentence has no room, and in what to change; one that is sure is plain."""
+    """Where its sentence has no room and no short form (one of an older gpuwatch), and in what to
+    change; one that is sure is plain."""
     what = scene("starved", 1).now
     raised = Advice(
         "Raise num_workers.", setting="num_workers", present="0", wanted="3", check_first=True
     )
     one = starved(
-        what, rule="loader_in_main_process", summary="GPU 0 " + 20 * "waits ", advice=(raised,)
+        what,
+        rule="loader_in_main_process",
+        summary="GPU 0 " + 20 * "waits ",
+        short=(),
+        advice=(raised,),
     )
     text = "\n".join(drawn(view_of(what, diagnosis=diagnosis(what, one)), 80, 24))
     assert "GPU 0: may load in its main process" in text
@@ -602,10 +635,10 @@ def test_a_share_of_all_gpus_is_told_from_that_of_those_that_wait() -> None:
     view = view_of(what, diagnosis=engine.diagnosis)
     text = " ".join(drawn(view, 120, 40))
     assert "spend 51% of the time waiting" in text
-    assert "38% of 4 GPUs lost  Balance the work" in text
+    assert "38% of 4 GPUs lost" in text
     assert "1.5 of 4 GPUs lost" in text
     (one,) = engine.diagnosis.causes
-    assert "38% of 4 GPUs lost; " in "\n".join(
+    assert "38% of 4 GPUs lost in" in "\n".join(
         texts(draw_evidence(view, one, 80, 24, 0, documentation=None)[0].lines)
     )
 

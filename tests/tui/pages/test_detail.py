@@ -226,5 +226,5 @@ def test_an_instance_without_utilisation_shows_how_active_its_sms_are() -> None:
     assert "\u2588" * 20 in lines[at + 2]
     shown = texts(overview.draw(view, 120, 40).lines)
     at = next(place for place, line in enumerate(shown) if "H200 MIG" in line)
-    assert re.search(r"\d+%", shown[at])
-    assert "\u2588" * 20 in shown[at + 1]
+    assert re.search(r"\d+%", shown[at - 1])
+    assert "\u2588" * 20 in shown[at]
