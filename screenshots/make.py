@@ -151,7 +151,11 @@ async def take(shot: Shot) -> str:
     source = SimulatedSource(shot.scenario, shot.gpus, clock=clock)
     source.options.all_processes = shot.scenario == "no_gpu"
     source.open()
-    attached = source.read().jobs[0].key if shot.attached else None
+    attached = None
+    if shot.attached:
+        # From a twin: a source that has been read once lacks samples that other pictures have.
+        twin = SimulatedSource(shot.scenario, shot.gpus, clock=clock)
+        attached = twin.read().jobs[0].key
     app = GpuwatchApp(
         source,
         _Idle(source, 1.0, clock),

@@ -70,6 +70,12 @@ GROUPS = {
 _FILES = {"compare": "report", "demo-job": "demo_job"}
 """The file of a command that is not named like it."""
 _COMMANDS = frozenset(name for group in GROUPS.values() for name in group)
+_PARTS = {
+    "export": "gpuwatch report FILE --csv OUT writes its readings as CSV",
+    "merge": "gpuwatch report and diagnose take several FILEs",
+    "stacks": "gpuwatch diagnose --stacks --pid PID samples them",
+}
+"""What people look for as a command, and which one does it."""
 _EXAMPLES = (
     ("gpuwatch", "the dashboard; --demo simulates a machine"),
     ("gpuwatch --pid 4242", "only the job of this process"),
@@ -94,7 +100,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except click.ClickException as error:
-        return complain(error.format_message(), error.exit_code)
+        said: click.ClickException = error
+        if isinstance(error, click.NoSuchOption):
+            # The nearest alone: --gpus is not --user.
+            nearest = list(error.possibilities or ())[:1]
+            said = click.NoSuchOption(error.option_name, possibilities=nearest)
+        return complain(said.format_message(), error.exit_code)
     except SentenceError as error:
         if error.exit_code == EXIT_OUTPUT:
             _discard_output()
@@ -162,7 +173,8 @@ def _unknown(name: str) -> str:
     """Return the sentence for a command that there is not."""
     near = get_close_matches(name, _COMMANDS, 1, 0.6)
     hint = f"did you mean {near[0]}? " if near else ""
-    return f"There is no command {clean(name, 60)!r}: {hint}gpuwatch --help lists the commands."
+    hint = _PARTS.get(name) or f"{hint}gpuwatch --help lists the commands"
+    return f"There is no command {clean(name, 60)!r}: {hint}."
 
 
 class _Commands(click.Group):
@@ -178,6 +190,9 @@ class _Commands(click.Group):
             return None
         module = import_module(f"gpuwatch.commands.{_FILES.get(cmd_name, cmd_name)}")
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        if cmd_name in _ELSEWHERE and all(one.name != "host" for one in command.params):
+            # For its help and completion: with it, another command runs (``resolve_command``).
+            option_host("Run this on HOST over ssh", expose_value=False)(command)
         return command
 
     def resolve_command(
@@ -274,8 +289,9 @@ def _refuse_misplaced_options(context: click.Context, command: str) -> None:
             continue
         option = parameter.opts[-1]
         if parameter.name in known:
+            given = "" if getattr(parameter, "is_flag", False) else " ..."
             raise click.UsageError(
-                f"{option} goes after the command, as in: gpuwatch {command} {option}"
+                f"{option} goes after the command, as in: gpuwatch {command} {option}{given}"
             )
         raise click.UsageError(
             f"{option} is for the dashboard: gpuwatch {command} does not use it."

@@ -124,6 +124,8 @@ def diagnose_command(
     report = at_price(report, price)
     for note in () if report.report.source is None else report.report.source.notes:
         complain(note)
+    if users and not files and not report.report.processes and not report.report.jobs:
+        complain(f"No process of {' or '.join(users)} was seen.")
     look = drawing(out)
     page = diagnosis_page(
         report,

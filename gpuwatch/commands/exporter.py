@@ -112,8 +112,9 @@ def exporter_command(
 
         web = WebConfig(web_config)
     except ImportError as error:
-        needs = "gpuwatch exporter needs packages that are not installed: in its folder, "
-        raise SentenceError(f"{needs}pip install '.[prometheus]'") from error
+        needs = "The exporter needs packages that are not installed: "
+        install = "pip install '.[prometheus]' in gpuwatch's folder"
+        raise SentenceError(f"{needs}{install}") from error
 
     import asyncio
     from threading import Thread

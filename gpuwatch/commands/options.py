@@ -340,14 +340,19 @@ def _ssh_hosts(_context: object, _parameter: object, begun: str) -> list[str]:
     return configured_hosts(begun)
 
 
-def option_host(more_help: str = "") -> Decorator:
+def option_host(
+    does: str = "Watch HOST over ssh instead of this machine",
+    more_help: str = "",
+    *,
+    expose_value: bool = True,
+) -> Decorator:
     return click.option(
         "--host",
         multiple=True,
         metavar="HOST",
         shell_complete=_ssh_hosts,
-        help="Watch HOST over ssh instead of this machine (repeat it, or separate names with "
-        f"commas).{more_help}",
+        expose_value=expose_value,
+        help=f"{does} (repeat it, or separate names with commas).{more_help}",
     )
 
 
@@ -365,7 +370,7 @@ def remote_options(more_help: str = "") -> Decorator:
     return grouped(
         "remote",
         Remote,
-        option_host(more_help),
+        option_host(more_help=more_help),
         click.option("--hosts", metavar="FILE", help="Watch the hosts in FILE, one per line."),
         click.option("--slurm", metavar="JOBID", help="Watch the hosts of a Slurm job."),
         option_remote_command(),

@@ -1,5 +1,5 @@
-"""Recordings read by ``diagnose FILE``, ``report FILE``, ``compare`` and ``export``, and the part
-of them that a person asks for.
+"""Recordings read by ``diagnose FILE``, ``report FILE`` and ``compare``, and the part of them that
+a person asks for.
 """
 
 from __future__ import annotations

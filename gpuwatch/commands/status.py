@@ -46,6 +46,8 @@ def status_command(watched: Watched, as_json: bool, as_csv: bool, quick: bool) -
         for note in notes:
             complain(note)
     snapshot = only_users(snapshot, watched.users)
+    if watched.users and not snapshot.processes:
+        complain(f"No process of {' or '.join(watched.users)} is here.")
     if as_json:
         from gpuwatch.core.codec import status_text
 

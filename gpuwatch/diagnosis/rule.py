@@ -25,6 +25,8 @@ class Firing:
 
     summary: str
     """A sentence, with ``sentence.GPUS`` for its GPUs: it is said of those of other jobs, too."""
+    short: tuple[str, ...] = ()
+    """The same in fewer words for less room, the longest first: at most 76 cells, then 36."""
     evidence: Sequence[Evidence | None]
     """Readings that it rests on; ``None`` for one that was not read and says nothing."""
     advice: Sequence[Advice] | None = None
@@ -151,9 +153,9 @@ class Rule:
     listed."""
     look_alike: int = 0
     """Its place in that list, by how soon a person thinks of it; 0: it is not in it."""
-    chart: str = ""
-    """The reading that shows it beside the utilisation: a field of ``GpuReading``, or ``read`` or
-    ``write`` of the disk."""
+    charts: tuple[str, ...] = ()
+    """Charts that show it beside the utilisation, most telling first: fields of ``GpuReading``, and
+    of a job ``wait`` (for data), ``main`` (threads), ``worker``, ``read`` and ``write``."""
     chart_seconds: float = 60.0
     """Seconds of the chart: what recurs in minutes, or grows in them, does not show in one."""
     name: str = ""

@@ -961,6 +961,8 @@ def _summed(path: str, before: Frame | None, frame: Frame, until: float) -> Fram
             if at >= until:
                 break
             if at >= begin and lost is None:
+                # As the entry before was written: with what could wait, up to this frame.
+                engine.finish()
                 lost = _lost(engine.ledger)
                 if statistics.grid is not None:
                     statistics.take_part()

@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
-from gpuwatch.core.text import SentenceError
+from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.core.units import seconds_in
 
 WRITE = "write it as 14:30, 2026-03-01 14:30, +15m, -2h or 50%"
@@ -94,7 +94,7 @@ def parse_moment(text: str) -> Moment:
             date = datetime.fromisoformat(re.sub(r" (?=Z$|[+-][\d:]{4,5}$)", "", typed))
             return Moment(typed, "unix", date.timestamp())
         except (ValueError, OverflowError, OSError):
-            raise MomentError(f"not a time; {WRITE}.") from None
+            raise MomentError(f"{clean(text, 60)!r} is not a time: {WRITE}.") from None
     hours, minutes, seconds = int(clock[1]), int(clock[2]), float(clock[3] or 0)
     if hours > 23 or minutes > 59 or seconds >= 60:
         raise MomentError(f"there is no such time of day; {WRITE}.")

@@ -138,11 +138,17 @@ class Recorder:
         """Record ``snapshot``. It is diagnosed, unless ``diagnosis`` says what was found in it."""
         if self._redact:
             snapshot, diagnosis = redacted(snapshot), None
+        can_write = self._can_write()
+        begins = self._needs_frame(snapshot)
+        if begins and self._engine is not None and self._latest is not None:
+            # What sums up the frame before says all that was lost in it, and nothing of this one.
+            self._engine.finish()
+            self._note_diagnosis(self._latest, self._engine.diagnosis)
+        written = can_write and self._put(snapshot, begins=begins)
         self._latest = snapshot.taken_at_unix_seconds
-        self._note_diagnosis(self._latest, diagnosis or self._diagnosed(snapshot))
-        written = self._can_write() and self._put(snapshot)
-        # The statistics of a frame are written after it, before the next.
+        # What a frame says of its minute is written after it, before the next.
         self._statistics.add_snapshot(snapshot)
+        self._note_diagnosis(self._latest, diagnosis or self._diagnosed(snapshot))
         if not written:
             self._lost += 1
             self._before = None
@@ -196,9 +202,9 @@ class Recorder:
             return False
         return snapshot.taken_at_unix_seconds - began >= rotate
 
-    def _put(self, snapshot: Snapshot) -> bool:
-        """Write ``snapshot``; return false without a file for it."""
-        begins = self._needs_frame(snapshot)
+    def _put(self, snapshot: Snapshot, *, begins: bool) -> bool:
+        """Write ``snapshot``, which begins a frame or goes on with one; return false without a file
+        for it."""
         if begins:
             self._turn_over(snapshot)
         file = self._file

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gpuwatch.core.model import Gpu, Job, Problem, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import ReadOptions
-from gpuwatch.core.units import gpu_label
+from gpuwatch.core.units import gpu_label, gpus_named
 
 _NO_GPU = "There is no GPU"
 
@@ -37,8 +37,8 @@ def only_gpus(snapshot: Snapshot, wanted: Collection[str]) -> Snapshot:
     problems = [one for one in snapshot.problems if one.target not in left_out]
     missing = [one for one in wanted if not any(_is_called(gpu, one) for gpu in gpus)]
     if missing:
-        labels = ", ".join(map(gpu_label, snapshot.gpus))
-        there = f"{_NO_GPU} {', '.join(missing)} here: this machine has {labels}."
+        has = gpus_named(gpu.identity for gpu in snapshot.gpus)
+        there = f"{_NO_GPU} {', '.join(missing)} here: this machine has {has}."
         problems.append(Problem(source="nvml", message=there))
     return replace(
         snapshot,

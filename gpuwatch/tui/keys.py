@@ -177,7 +177,7 @@ REPLAY_KEYS: tuple[Key, ...] = (
     Key("minus", "speed(-1)"),
     Key("n", "to_mark(1)", "n N  { }", "to the next or previous finding", "Replay"),
     Key("N", "to_mark(-1)"),
-    Key("colon,at", "go_to", ":", "go to a time: 14:30  14:30:05  +5m  -30s  50%", "Replay"),
+    Key("colon,at", "go_to", ":", "go to a time: 14:30  +5m  -30s  50%", "Replay"),
     Key("full_stop", "move_cursor(1)", ", .", "one snapshot back or forward (c: cursor)", "Replay"),
     Key("comma", "move_cursor(-1)"),
     Key("right_parenthesis", "seek_by(60)", "( )", "one minute back or forward", "Replay"),

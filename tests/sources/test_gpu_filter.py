@@ -37,7 +37,9 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
     """With those that are, and the others are shown; without any name all are."""
     some = read("starved", 2, "0", "7")
     assert [gpu.identity.index for gpu in some.gpus] == [0]
-    assert "There is no GPU 7 here: this machine has 0, 1." in [p.message for p in some.problems]
+    assert "There is no GPU 7 here: this machine has GPUs 0 and 1." in [
+        p.message for p in some.problems
+    ]
     assert len(read("starved", 2).gpus) == 2
 
 

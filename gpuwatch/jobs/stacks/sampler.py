@@ -50,7 +50,7 @@ ENDING_SECONDS = 3.0
 
 INSTALL = (
     "Stacks are taken by py-spy, which is not installed: add it to gpuwatch's own environment with "
-    "pip install py-spy, or, if it was installed by pipx, pipx inject gpuwatch-tui py-spy."
+    "pip install py-spy, or, if gpuwatch was installed by pipx, pipx inject gpuwatch-tui py-spy."
 )
 _NOT_ALLOWED = (
     "The memory of process {pid} may not be read: run gpuwatch as root (in a container, with the "

@@ -133,7 +133,7 @@ def _cells(row: Sequence[str], kinds: Sequence[str], judged: bool = False) -> st
 def _finding(found: Found) -> Iterable[str]:
     gone = found.name == "Gone:"
     yield f'<section class="finding {"info" if gone else found.severity}"><header>'
-    yield _element("h3", f"{found.name} {words.cause(found.rule)}")
+    yield _element("h3", f"{found.name} {found.cause}")
     yield _element("span", SEVERITY_MARKS[found.severity], "sev")
     if found.cost:
         yield _element("span", f"lost {found.cost}", "cost")
@@ -170,11 +170,11 @@ def _timeline(made: Timeline) -> Iterable[str]:
     for lane in made.lanes:
         picture = lane_svg(
             f"{name}f{lane.number}",
-            f"Finding {lane.number}: {words.cause(lane.rule)}",
+            f"Finding {lane.number}: {lane.cause}",
             lane.described,
             [_area(report, stretch, f"span {lane.severity}") for stretch in lane.stretches],
         )
-        label = f"<b>#{lane.number}</b> {escape(words.cause(lane.rule))}"
+        label = f"<b>#{lane.number}</b> {escape(lane.cause)}"
         yield _framed("lane", label, picture, units.age(lane.seconds))
     cpu = [] if made.cpu is None else [made.cpu]
     if made.gpus or cpu:

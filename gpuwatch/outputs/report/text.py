@@ -225,7 +225,7 @@ def _table(page: Page, made: document.Table) -> None:
 def _finding(page: Page, found: Found) -> None:
     page.gap()
     mark = f"{found.name} {found.severity}:".lstrip()
-    head = f"{mark} {words.cause(found.rule)}{found.sure and f' ({found.sure} sure)'}, {found.when}"
+    head = f"{mark} {found.cause}{found.sure and f' ({found.sure} sure)'}, {found.when}"
     lines = wrap(head, page.width, later="  ")
     painted = page.paint(mark, COLOURS.get(found.severity, ""))
     page.lines += [painted + lines[0].removeprefix(mark), *lines[1:]]

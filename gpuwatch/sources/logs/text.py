@@ -182,7 +182,7 @@ class LogStats:
                 "passed over."
             )
         if self.damage is not None:
-            said.append(f"It ends early: {self.damage}.")
+            said.append(f"The file ends early: {self.damage}.")
         return said
 
     def _unread(self) -> list[str]:
@@ -304,8 +304,13 @@ class TextLines:
                     if passed > ENDLESS_LENGTH:
                         stats.damage = "a line of it does not end"
                         return
-            except DAMAGE:
-                stats.damage = "the compressed data is damaged or cut off"
+            except DAMAGE as error:
+                cut_off = isinstance(error, EOFError)
+                stats.damage = (
+                    "it is still being written, or was cut off"
+                    if cut_off
+                    else "the compressed data is damaged"
+                )
                 self._count_skipped()
                 return
             except OSError as error:

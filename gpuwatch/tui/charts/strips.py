@@ -74,7 +74,9 @@ class Glyphs:
     warning: str
     grave: str
     note: str
-    """Signs of what is a warning, worse, or good to know: they differ in shape."""
+    unread: str
+    """Signs of what is a warning, worse, or good to know, and of what gpuwatch cannot read: they
+    differ in shape."""
     mark: str
     """Sign of a moment that the person marked."""
     thumb: str
@@ -122,6 +124,7 @@ UNICODE = Glyphs(
     warning="▲",
     grave="■",
     note="○",
+    unread="!",
     mark="◆",
     thumb="┃",
     core=" ▁▂▃▄▅▆▇█",
@@ -154,6 +157,7 @@ ASCII = Glyphs(
     warning="!",
     grave="X",
     note="i",
+    unread="?",
     mark="*",
     thumb="#",
     core="_---===##",
@@ -221,12 +225,12 @@ def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]
         if low == high:
             return glyphs.solid[high], FULL
         if glyphs.pale:
-            return glyphs.solid[low] if low > 1 else glyphs.pale, FULL
+            return (glyphs.solid[low], FULL) if low > 1 else (glyphs.pale, PALE)
         if glyphs.tones and high >= LEVELS_PER_ROW - 1:
             return glyphs.solid[low], ON_PALE
         if glyphs.tones:
             return glyphs.solid[high], _pale(low - 1, high - 1)
-        return glyphs.ranges[0 if low == 1 else low][high], FULL
+        return glyphs.ranges[0 if low == 1 else low][high], FULL if low > 1 else PALE
     solid = 0 if low == 1 < high else low
     characters, tones = [], []
     for base in range((rows - 1) * LEVELS_PER_ROW, -1, -LEVELS_PER_ROW):
@@ -246,10 +250,10 @@ def _cell(glyphs: Glyphs, solid: int, reach: int) -> tuple[str, str]:
     if solid == reach:
         return glyphs.solid[solid], FULL
     if glyphs.pale:
-        return glyphs.solid[solid] if solid else glyphs.pale, FULL
+        return (glyphs.solid[solid], FULL) if solid else (glyphs.pale, PALE)
     if not glyphs.tones:
         # The cell in which the solid part ends has no room for dots above it.
-        return (glyphs.solid[solid] if solid > 1 else glyphs.ranges[0][reach]), FULL
+        return (glyphs.solid[solid], FULL) if solid > 1 else (glyphs.ranges[0][reach], PALE)
     if solid == 0:
         return glyphs.solid[reach], PALE
     if reach == LEVELS_PER_ROW:

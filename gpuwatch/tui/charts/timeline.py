@@ -108,9 +108,15 @@ class FindingMark:
     rule: str
     severity: str
     summary: str
+    short: tuple[str, ...] = ()
+    """The summary in fewer words, as a finding has it."""
+    change: str = ""
+    """The first change to make."""
     gpus: tuple[GpuKey, ...] = ()
     late: tuple[GpuKey, ...] = ()
     """Those of them that the others wait for."""
+    in_doubt: bool = False
+    """Whether its sentence says only what may be."""
     loses_time: bool = True
     """Whether any time is lost to it so far."""
     begin_seconds: float
@@ -156,8 +162,11 @@ def mark_of(episode: Episode, offset: float = 0.0) -> FindingMark:
         rule=episode.rule,
         severity=episode.severity,
         summary=episode.summary,
+        short=episode.short,
+        change=episode.advice[0].change if episode.advice else "",
         gpus=episode.gpus,
         late=episode.late,
+        in_doubt=episode.in_doubt,
         loses_time=bool(episode.cost_gpu_seconds),
         begin_seconds=episode.begin_unix_seconds - offset,
         end_seconds=None if end is None else end - offset,

@@ -135,18 +135,7 @@ class DiagnosisController(Controller):
             # A snapshot is half a MiB on a large machine.
             self._first = None
         self.engine.push(snapshot)
-        if getattr(self.display.app.screen, "IN_FULL", False):
-            # What is lost is read beside the clock there, and moves with it.
-            self.engine.finish()
         return self.engine.diagnosis
-
-    def to_the_second(self) -> Diagnosis | None:
-        """Return the diagnosis up to the newest snapshot: what costs time is looked at again only
-        every some seconds."""
-        if self.engine is not None:
-            self.engine.finish()
-            self.latest = self.engine.diagnosis
-        return self.latest
 
     def note_stacks(self, job: Job, reports: Sequence[StackReport]) -> None:
         """Tell the engine what the main threads of ``job`` were doing."""

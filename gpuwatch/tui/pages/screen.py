@@ -42,8 +42,6 @@ class CanvasScreen(Screen[None]):
     # The arrow and tab keys are ours: nothing here takes Textual's focus.
     AUTO_FOCUS = ""
     CANVAS_ID: ClassVar[str]
-    IN_FULL: ClassVar[bool] = False
-    """True if findings are told with what they have cost so far, to the second."""
 
     def __init__(self, view: View) -> None:
         super().__init__()

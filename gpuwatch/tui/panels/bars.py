@@ -22,7 +22,7 @@ from gpuwatch.tui.charts.strips import ASCII, Glyphs, draw_column, shades, toned
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed, has_boxes
 from gpuwatch.tui.panels import time_axis
-from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause, readable_findings, rule_of
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause_of, readable_findings, rule_of
 from gpuwatch.tui.panels.gpus import LEAD
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right, width_of
 from gpuwatch.tui.view import ReplayState, View
@@ -57,7 +57,8 @@ def draw_header(view: View, width: int) -> Line:
     right_parts = _header_right(view, snapshot, width)
     reserved = sum(len(text) + 2 for text, _ in right_parts)
     for text, style in _header_left(view, snapshot):
-        if row.room < len(text) + 2 + reserved:
+        # Two blanks before the clock.
+        if row.room < len(text) + 3 + reserved:
             break
         row.add("  ").add(text, style)
     row.pad_to(width - reserved, "label")
@@ -398,7 +399,7 @@ def _holding(state: ReplayState) -> tuple[str, str]:
     now = state.holding(state.now)
     if now:
         more = f" +{len(now) - 1}" if len(now) > 1 else ""
-        return cause(now[0].rule) + more, SEVERITY_STYLES.get(now[0].severity, "label")
+        return cause_of(now[0]) + more, SEVERITY_STYLES.get(now[0].severity, "label")
     count = len(state.findings)
     if not count:
         return "", "label"

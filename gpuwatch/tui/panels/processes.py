@@ -7,8 +7,9 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gpuwatch.core import units
-from gpuwatch.core.model import JobMember, Process, ProcessKey
+from gpuwatch.core.model import GpuKey, JobMember, Process, ProcessKey
 from gpuwatch.core.registry import LOOP, PROCESS, Field
+from gpuwatch.jobs.identity.roles import WORKER_NAME
 from gpuwatch.jobs.words import role_name
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import TimeWindow
@@ -108,7 +109,8 @@ def _command(process: Process, member: JobMember | None) -> tuple[str, str]:
     """Return the command and what stands before it, see ``TableRow``."""
     command = process.command or process.name or "(unseen)"
     if member is None:
-        return command, ""
+        # A job on the CPU is none that is watched.
+        return "loader worker" if process.name == WORKER_NAME else command, ""
     if member.role == "loader_worker":
         return role_name(member), ""
     is_ranked = member.role == "rank" and member.rank is not None
@@ -125,9 +127,25 @@ _NUMBERS = {
 _FLICKERING_SORTS = {"sm", "cpu"}
 
 
+def gpus_first(view: View) -> Sequence[GpuKey]:
+    """Return the GPUs whose processes come first in the order by GPU, where they would not anyway:
+    those few that the leading finding names, of a job's ranks the one that the others wait for."""
+    found = () if view.diagnosis is None else view.diagnosis.causes
+    if not found or found[0].severity == "info" or view.snapshot is None:
+        return ()
+    gpus = view.gpus
+    named = found[0].late or found[0].gpus
+    first_anyway = set(named) == {gpu.uuid for gpu in gpus[: len(named)]}
+    if first_anyway or 2 * len(named) > len(gpus):
+        return ()
+    return named if any(one.gpu_uuid in named for one in view.snapshot.processes) else ()
+
+
 def _sort_key(view: View) -> Callable[[Process], tuple[float | str, ...]]:
     """Numbers largest first (unknown last), names and GPUs ascending; ties by GPU, then PID."""
-    order = {gpu.uuid: position for position, gpu in enumerate(view.gpus)}
+    first = gpus_first(view)
+    uuids = sorted([gpu.uuid for gpu in view.gpus], key=lambda one: one not in first)
+    order = {uuid: place for place, uuid in enumerate(uuids)}
     sort = view.sort
 
     def down(value: float | None) -> float:

@@ -29,7 +29,7 @@ from gpuwatch.diagnosis.finding import severity_place
 from gpuwatch.tui.charts.strips import Columns, Glyphs, TimeWindow, mean_shown
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
-from gpuwatch.tui.panels.findings import cause, severity_sign
+from gpuwatch.tui.panels.findings import cause_of, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import View
 
@@ -341,7 +341,7 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
         row.add(f"  {label} ", "label").add(text, "value")
     found = mark_at(view.spans, begin, begin + seconds)
     if found is not None and row.room > 16:
-        text = fit(f"  {clean(cause(found.rule))}", row.room - 1, view.glyphs.ellipsis)
+        text = fit(f"  {clean(cause_of(found))}", row.room - 1, view.glyphs.ellipsis)
         row.add(text, _STYLES.get(found.severity, "warn"))
     return [row.line()]
 

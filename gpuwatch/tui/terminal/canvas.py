@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, takewhile
-from operator import eq
+from operator import eq, itemgetter
 from typing import NamedTuple
 
 from rich.color import ColorSystem
@@ -230,7 +230,9 @@ class Encoder:
                     codes = self._codes[name] = sgr(self.palette[name], self.color_system)
                 by_style.setdefault(codes, []).append((y, x, text))
         style = _NOTHING
-        for codes, places in by_style.items():
+        # Styles on one ground follow each other: only one of the two colours is named then.
+        for codes in sorted(by_style, key=itemgetter(0, 2)):
+            places = by_style[codes]
             if codes != style:
                 out.append(difference(style, codes))
                 style = codes

@@ -18,8 +18,8 @@ _HUES = {
     "accent": ("#62a8e5", "#1565b5"),
     **STATE_HUES,
     "unknown": ("#b9dbe6", "#17506b"),
-    "gauge": ("#7d93a8", "#64788c"),
-    "area": ("#5b6b79", "#7f92a2"),
+    "gauge": ("#6e8faa", "#64788c"),
+    "area": ("#5f6c75", "#7f92a2"),
     "host": ("#7fb4b8", "#1f7a80"),
     "main": ("#dda06e", "#b0561a"),
     "worker": ("#6a9ac8", "#386896"),
@@ -39,7 +39,7 @@ GPUWATCH_DARK = Theme(
     primary="#62a8e5",
     secondary="#7fb4b8",
     accent="#5fc992",
-    warning="#f0c04a",
+    warning=STATE_HUES["starved"][0],
     error="#ff7068",
     success="#5fc992",
     foreground="#d3dae1",
@@ -54,7 +54,7 @@ GPUWATCH_LIGHT = Theme(
     primary="#1565b5",
     secondary="#1f7a80",
     accent="#18824d",
-    warning="#8f5f00",
+    warning=STATE_HUES["starved"][1],
     error="#c0261c",
     success="#18824d",
     foreground="#22282e",
@@ -87,9 +87,9 @@ _ANSI = {
     "label": "default",
     "rule": "bright_black",
     "edge": "bright_black",
-    "warning": "bright_yellow",
+    "warning": "yellow",
     "error": "bright_red",
-    "simulated": "bright_magenta",
+    "simulated": "magenta",
 }
 
 # Style names that are a hue and more: (hue, bold, reverse). Any other name is a hue itself.
@@ -150,6 +150,8 @@ class Palette(dict[str, Style]):
         if tint and not (self._ansi or surface):
             ground = Color.parse(background)
             background = ground.blend(Color.parse(self._hues[tint]), _TINT).hex
+        if self._ansi and lost and tone == PALE:
+            foreground = self._hues[lost]
         if tone and not self._ansi:
             return self._toned(foreground, background, tone, lost, tint)
         if self._ansi and surface == "s":
@@ -179,7 +181,9 @@ class Palette(dict[str, Style]):
             return ground.blend(leaning, share).hex
 
         if tone[0] in {FULL, ON_PALE}:
-            share = _PALEST + (_STRONGEST - _PALEST) * int(tone[1:] or MOST_SHADE) / MOST_SHADE
+            # Of 256 colours those nearest to the shades of one hue are of several.
+            shade = MOST_SHADE if self._of_256 else int(tone[1:] or MOST_SHADE)
+            share = _PALEST + (_STRONGEST - _PALEST) * shade / MOST_SHADE
             solid = ground.blend(hue, share).hex
             return Style(color=solid, bgcolor=background if tone[0] == FULL else pale(PALE))
         return Style(color=pale(tone), bgcolor=background)

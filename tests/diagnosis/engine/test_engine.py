@@ -98,12 +98,13 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
         (w.window(),), {"fault": e.firing("GPU 0 is slow")}, "GPU 0 is slow", True,
     ),
     "all fed GPUs of all jobs in one": (
-        (_job_on(0, 100), _job_on(1, 200)), FINE, "GPUs 0 and 1 are kept busy: 97%.", True,
+        (_job_on(0, 100), _job_on(1, 200)), FINE,
+        "GPUs 0 and 1 are kept busy: 97% (last minute).", True,
     ),
     "an unused GPU is not under-used": (
         (_job_on(0, 100), w.gpu_only(w.gpu(1, busy=w.steady(0.0), memory_used_bytes=0.5 * w.GIB))),
         FINE,
-        "GPU 0 is kept busy: 97%; GPU 1 is idle, and nothing waits for it.",
+        "GPU 0 is kept busy: 97% (last minute); GPU 1 is idle, and nothing waits for it.",
         True,
     ),
     "an idle GPU that a young job may be about to use": (
@@ -128,12 +129,12 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
             "loader_cpu_bound": UNREAD,
             "thermal_throttle": Clear("cool"),
         },
-        "for its data loader or a synchronisation in each step; telling them apart needs stacks",
+        "for the data loader or a synchronisation in each step; telling them apart needs stacks",
         False,
     ),
     "a crowded machine is among them": (
         (w.window(gpus=(HALF,), job=w.job(ranks=(w.rank(run_queue_wait_percent=40.0),))),),
-        {"python_bound": UNREAD}, "its data loader, a free core (the machine is crowded) or", False,
+        {"python_bound": UNREAD}, "the data loader, a free core (the machine is crowded) or", False,
     ),
     "a desktop has no loader": (
         (w.window(gpus=(HALF,), job=w.job(
@@ -156,7 +157,7 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
     ),
     "an optimizer on the host is named": (
         (w.window(gpus=(HALF,), job=w.job(cpu_cores=33.0)),), {"python_bound": UNREAD},
-        "waiting for work on the CPU or copies to host memory (offload), its data loader", False,
+        "waiting for work on the CPU or copies to host memory (offload), the data loader", False,
     ),
     "a log of GPUs alone would need the processes": (
         (w.gpu_only(HALF),), {"loader_cpu_bound": UNREAD},

@@ -159,7 +159,7 @@ def _loading(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
     if against_loader(job, ranks) is not None:
         return None
     without = bool(ranks) and all(rank.loader_workers == 0 for rank in ranks)
-    return "work of its main thread, such as loading" if without else "its data loader"
+    return "work of the main thread, such as loading" if without else "the data loader"
 
 
 def _own_work(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:

@@ -39,7 +39,7 @@ BURSTS = Cases("oscillation", {
         gpu_only(gpu(busy=swinging(0.5, period_seconds=14.0))), {"summary": "every 14 s"},
     ),
     "a loader that may be it: its stacks decide": (
-        bursts(), {"settings": [None], "summary": "for its data loader or a synchronisation",
+        bursts(), {"settings": [None], "summary": "for the data loader or a synchronisation",
                    "advice.0.action": "get stacks of its main thread"},
     ),
     "stacks just taken are not asked for again": (
