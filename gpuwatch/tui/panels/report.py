@@ -167,7 +167,8 @@ def _over_time(view: View, made: Timeline, width: int) -> list[Line]:
     lines += job_charts.draw(view, shown, window, width)
     lead, cells = job_charts.span(width)
     row = Row(width).pad_to(lead)
-    for words, style in time_axis.axis(marks, window, cells, 0.0, view.glyphs):
+    # When each finding held is said below it, in a line of its own.
+    for words, style in time_axis.axis((), window, cells, 0.0, view.glyphs):
         row.add(words, style)
     lines.append(row.line())
     grid = window.grid(max(1, cells))
