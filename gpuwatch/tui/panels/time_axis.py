@@ -217,7 +217,7 @@ def draw(
 ) -> tuple[Line, list[Zone]]:
     """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor."""
     row = Row(width)
-    zones = []
+    zones: list[Zone] = []
     offset = _wall_offset(view)
     changed = None if view.mark is None else view.mark.at
     for start, cells in spans:

@@ -648,6 +648,28 @@ def test_a_moment_at_which_nothing_was_found_says_so() -> None:
         assert "no finding held" in "\n".join(drawn(looking_back(200.0, LOADER), *size))
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+def test_a_past_of_which_no_process_is_kept_is_blank(size: tuple[int, int]) -> None:
+    """With one note on it. Only charts on the page's time axis show the cursor."""
+    view = view_of(scene("starved", 1, seconds=60))
+    now = view.window.now
+    view.timeline = Timeline(300.0, now, now - 200.0)
+    frame = overview.draw(view, *size)
+    rows = [plain(frame.lines[zone.y]) for zone in frame.zones if zone.action == "process"]
+    assert rows
+    assert not any(re.search(r" - | -$", row) for row in rows)
+    noted = [line for line in map(plain, frame.lines) if "not kept so far back" in line]
+    assert len(noted) == (size == (120, 40))
+    under = [
+        sum(len(text) for text, style in line if style.startswith("c:")) for line in frame.lines
+    ]
+    assert max(under) == 1
+    host = next(y for y, line in enumerate(map(plain, frame.lines)) if "cores" in line)
+    assert under[host : host + 3] == [0, 0, 0]
+    view.timeline = Timeline()
+    assert "not kept" not in "\n".join(map(plain, overview.draw(view, *size).lines))
+
+
 def test_findings_of_the_past_are_counted_gravest_first() -> None:
     """Several that held at the moment: the gravest is said."""
     lost = dataclasses.replace(LOADER, severity="error", rule="gpu_lost", summary="GPU 0 is gone")
