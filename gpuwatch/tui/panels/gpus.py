@@ -853,12 +853,8 @@ class GpuPainter:
         room = self._width - self._lead - _AFTER_NUMBERS
         room -= sum(one.cells for one in self._columns)
         chart, _ = self._busy(gpu, busy, state, self._lead, room, rows, braille=rows == 1)
-        lines, below = (
-            [],
-            self._below_state(
-                gpu, rows - 1, work_said(self._view, gpu, state, self._window.grid(room))
-            ),
-        )
+        work = work_said(self._view, gpu, state, self._window.grid(room))
+        lines, below = [], self._below_state(gpu, rows - 1, work)
         for number, drawn in enumerate(chart):
             row = begin if number == 0 else Row(self._width).add(" " * (3 + self._index_width))
             for text, style in below[number - 1] if number else []:
