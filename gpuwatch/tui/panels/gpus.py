@@ -33,6 +33,7 @@ from gpuwatch.tui.charts.strips import (
     Column,
     Columns,
     Glyphs,
+    Grid,
     Held,
     highest,
     nice_ceiling,
@@ -419,6 +420,16 @@ def _work_of(view: View, state: GpuState, key: GpuKey) -> Columns | None:
     return _AtClock(busy, clock, highest_mhz)
 
 
+def work_said(view: View, gpu: Gpu, state: GpuState, grid: Grid) -> Said | None:
+    """Return how much of the busy time that is shown was work, where the chart tells them apart."""
+    held = [one for one in held_up(view, gpu.uuid) if one.style == state.hue]
+    if not held or held[-1].work is None:
+        return None
+    known = [one[1] for one in grid.columns_of(held[-1].work) if one]
+    label = "work" if state is THROTTLED else GPU["sm_active_percent"].label
+    return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
+
+
 def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> Answer:
     """Return what ``make`` says, kept for a few seconds: words that change with every look are not
     read."""
@@ -724,7 +735,8 @@ class GpuPainter:
             # Of what is drawn: a dip within a column is not to be seen in the chart.
             low = min(column[self._view.glyphs.solid_to] for column in known)
             high = max(column[2] for column in known)
-            work, replay = self._work(gpu, state, width), self._view.replay
+            work = work_said(self._view, gpu, state, self._window.grid(width))
+            replay = self._view.replay
             is_now = self._view.timeline.moment is None and (replay is None or replay.following)
             if work is not None:
                 words.append(work)
@@ -733,16 +745,6 @@ class GpuPainter:
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
             words.append(("range", reach, "dim"))
         return lines, words
-
-    def _work(self, gpu: Gpu, state: GpuState, width: int) -> Said | None:
-        """Return how much of the busy time that is shown was work, where the chart tells them
-        apart."""
-        held = [one for one in held_up(self._view, gpu.uuid) if one.style == state.hue]
-        if not held or held[-1].work is None:
-            return None
-        known = [one[1] for one in self._window.grid(width).columns_of(held[-1].work) if one]
-        label = "work" if state is THROTTLED else GPU["sm_active_percent"].label
-        return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
 
     def _ticks(self, number: int, rows: int) -> str:
         """Return the scale beside row ``number`` of a chart, from the top."""
@@ -849,7 +851,12 @@ class GpuPainter:
         room = self._width - self._lead - _AFTER_NUMBERS
         room -= sum(one.cells for one in self._columns)
         chart, _ = self._busy(gpu, busy, state, self._lead, room, rows, braille=rows == 1)
-        lines, below = [], self._below_state(gpu, rows - 1, self._work(gpu, state, room))
+        lines, below = (
+            [],
+            self._below_state(
+                gpu, rows - 1, work_said(self._view, gpu, state, self._window.grid(room))
+            ),
+        )
         for number, drawn in enumerate(chart):
             row = begin if number == 0 else Row(self._width).add(" " * (3 + self._index_width))
             if number:
