@@ -693,6 +693,8 @@ class GpuPainter:
         text = right(sign + (metric.brief if brief or self._alike else metric.text), width)
         number, slash, limit = text.partition("/")
         style = "dim" if metric.value is None else metric.mood or "value"
+        if style == THROTTLED.hue:
+            style = "throttled value"
         return row.add(number, style).add(slash + limit, "label")
 
     def _gauge(self, metric: Metric, width: int) -> list[Run]:
@@ -859,8 +861,8 @@ class GpuPainter:
         )
         for number, drawn in enumerate(chart):
             row = begin if number == 0 else Row(self._width).add(" " * (3 + self._index_width))
-            if number:
-                self._say(row, below[number - 1], self._number_end)
+            for text, style in below[number - 1] if number else []:
+                row.add(text, style)
             row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule").add_runs(drawn, room)
             if number == 0:
                 self._add_numbers(row, gpu, metrics, late=rows == 1)
@@ -869,17 +871,21 @@ class GpuPainter:
             lines.append(row.line())
         return lines
 
-    def _below_state(self, gpu: Gpu, rows: int, work: Said | None) -> list[Said]:
+    def _below_state(self, gpu: Gpu, rows: int, work: Said | None) -> list[list[Run]]:
         """Return ``rows`` lines below the word of the state: what is unusual, how much of the busy
         time was ``work``, and first the name, where it is not said above and there is room."""
         room = self._number_end - 3 - self._index_width
-        name = brief_name(gpu.identity, min(_NAME_WIDTH, room))
-        notes = [(fit(text, room, self._ellipsis), "", style) for text, style in self._unusual(gpu)]
-        names: list[Said] = [] if self._alike else [(name, "", "label")]
-        if names and rows == len(notes) == 1 and len(name) + 2 + len(notes[0][0]) <= room:
-            notes[0] = f"{name}  {notes[0][0]}", *notes[0][1:]
-        lines = [*(names if len(notes) < rows else []), *notes, *([] if work is None else [work])]
-        return [*lines, *[("", "", "text")] * rows][:rows]
+        lines = [[(fit(text, room, self._ellipsis), style)] for text, style in self._unusual(gpu)]
+        if not self._alike:
+            name = brief_name(gpu.identity, min(_NAME_WIDTH, room))
+            if len(lines) < rows:
+                lines.insert(0, [(name, "label")])
+            elif lines and len(name) + 2 + len(lines[0][0][0]) <= room:
+                lines[0].insert(0, (f"{name}  ", "label"))
+        if work is not None:
+            label, number, style = work
+            lines.append([(label + right(number, room - len(label)), style)])
+        return [*lines, *([] for _ in range(rows))][:rows]
 
     def _add_numbers(self, row: Row, gpu: Gpu, metrics: Metrics, *, late: bool) -> None:
         """Add the columns. ``late``: in a line that has room for it nowhere else, how old the

@@ -181,14 +181,6 @@ def _over_time(view: View, made: Timeline, width: int) -> list[Line]:
     lines = [*edge(view.glyphs, width, Title("over time"))[0]]
     lines += job_charts.draw(view, shown, window, width)
     lead, cells = job_charts.span(width)
-<<<<<<< HEAD
-=======
-    row = Row(width).pad_to(lead)
-    # When each finding held is said below it, in a line of its own.
-    for words, style in time_axis.axis((), window, cells, 0.0, view.glyphs):
-        row.add(words, style)
-    lines.append(row.line())
->>>>>>> w-replay
     grid = window.grid(max(1, cells))
     for lane in made.lanes:
         held = [

@@ -246,6 +246,28 @@ def test_the_scale_of_a_chart_is_fixed() -> None:
     assert set(tops[1]) <= set("▄▅▆▇")
 
 
+def test_means_change_every_two_seconds() -> None:
+    """A number that changes with every look is not read; the first look has what it read."""
+    said = []
+    past: list[Snapshot] = []
+    for second in range(101, 107):
+        past.append(snapshot(at=float(second), gpus=(gpu(busy_percent=10.0 * (second - 100)),)))
+        frame = overview.draw(view_of(past[-1], history=history_of(past)), 120, 12)
+        said.append(re.search(r"(\d+)%", gpu_lines(frame, "GPU-a")[0])[1])
+    assert said[0] == "10"
+    assert said[1] == said[2] != said[3] == said[4] != said[5]
+
+
+def test_a_value_over_its_limit_is_as_bold_as_others() -> None:
+    """In the colour of the state that it explains."""
+    what = scene("throttled", 8, seconds=120)
+    runs = [run for line in overview.draw(view_of(what), 120, 40).lines for run in line]
+    hot = [style for text, style in runs if text.strip() in {"88C", "89C", "90C"}]
+    assert hot
+    assert set(hot) == {"throttled value"}
+    assert view_of(what).palette["throttled value"].bold
+
+
 # -- the table ------------------------------------------------------------------------------
 
 
