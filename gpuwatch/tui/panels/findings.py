@@ -435,7 +435,7 @@ def _trouble(page: Page, findings: Sequence[Finding], most: int) -> list[Line]:
     if not findings and (view.diagnosis is None or not page.gpus):
         return _problem_lines(view, page.width, most)
     if _problems_are_grave(view):
-        return _problem_lines(view, page.width, 1)
+        return _problem_lines(view, page.width, min(1, most))
     # A finding has its sentence and what to do.
     return _problem_lines(view, page.width, min(1, most - max(1, min(2 * len(findings), most))))
 
