@@ -188,15 +188,18 @@ half, most of it); and solid standing on a pale cell. What is solid has the shad
 MOST_SHADE = 9
 _SHADES_APART = 7
 """Shades of a tall chart: more would hardly be told apart, and each is a colour that is sent."""
+_ONE_SHADE_ROWS, _ONE_SHADE = 3, 6
 
 
 @lru_cache(maxsize=64)
 def shades(rows: int, glyphs: Glyphs) -> tuple[str, ...]:
     """Return the shade of each row of a chart, the top one first: from 9, a strong hue, to 0. Bars
-    are strongest where they are high, so that a GPU that is busy all the time is no slab. In a low
-    chart they differ little: two tones in one bar would be taken for its mean and its highest."""
+    are strongest where they are high, so that a GPU that is busy all the time is no slab. Low
+    charts have one: two tones in a bar would be taken for its mean and its highest."""
     if not glyphs.tones:
         return ("",) * rows
+    if rows <= _ONE_SHADE_ROWS:
+        return (str(_ONE_SHADE),) * rows
     spread = MOST_SHADE * min(1.0, rows / 7)
     count = min(rows, _SHADES_APART)
     out = []

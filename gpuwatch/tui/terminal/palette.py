@@ -19,7 +19,7 @@ _HUES = {
     **STATE_HUES,
     "unknown": ("#b9dbe6", "#17506b"),
     "gauge": ("#6e8faa", "#64788c"),
-    "area": ("#5f6c75", "#7f92a2"),
+    "area": ("#727f89", "#7f92a2"),
     "host": ("#7fb4b8", "#1f7a80"),
     "main": ("#dda06e", "#b0561a"),
     "worker": ("#6a9ac8", "#386896"),
