@@ -6,7 +6,7 @@ Also the GPU or process under the cursor: opened, or ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpuwatch.jobs.stacks.sampler import StackSampler
     from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.model import Report
-    from gpuwatch.outputs.report.recorder import JobRecorder
+    from gpuwatch.outputs.report.recorder import JobRecorder, JobRecorders
     from gpuwatch.outputs.report.store import ReportStore
     from gpuwatch.tui.pages.screen import Dialog
     from gpuwatch.tui.terminal.frame import Line
@@ -50,11 +50,18 @@ NOTHING_YET = "nothing to report yet: this job has not been seen"
 
 class JobReportKeeper:
     """Keeper of the report of one job at a time. ``store`` is where reports are kept (by default
-    the user's), ``command`` how the only one was started."""
+    the user's), ``command`` how the only one was started; ``recorders`` has those of jobs that
+    were watched before."""
 
-    def __init__(self, store: ReportStore | None = None, command: str | None = None) -> None:
+    def __init__(
+        self,
+        store: ReportStore | None = None,
+        command: str | None = None,
+        recorders: Callable[[], JobRecorders] | None = None,
+    ) -> None:
         self._command = command
         self._store = store
+        self._recorders = recorders
         self._recorder: JobRecorder | None = None
         self._key: ProcessKey | None = None
         self._ended_at: float | None = None
@@ -159,6 +166,9 @@ class JobReportKeeper:
         says = self.close()
         self._before, self._final = self._final, None
         self._key, self._kept, self._ended_at, self._exit_code = key, False, None, None
+        if self._recorders is not None:
+            self._recorder = self._recorders().recorder(key)
+            return says
         from gpuwatch.outputs.report.recorder import JobRecorder  # noqa: PLC0415
 
         self._recorder = JobRecorder(key, command=self._command)
@@ -386,7 +396,9 @@ class JobController(Controller):
         self._diagnosis = diagnosis
         self._started = started
         self._reported = reported
-        self._report = JobReportKeeper(reports)
+        self._recorders: JobRecorders | None = None
+        self._first: Snapshot | None = None
+        self._report = JobReportKeeper(reports, recorders=self._all_recorders)
         self._term_sent: set[ProcessKey] = set()
         self._attached = attached
         if attached is None and started is not None:
@@ -410,6 +422,7 @@ class JobController(Controller):
             self._source.options.attached = view.job.key
         if self._started is not None:
             self._started.follow(snapshot, self._diagnosis.latest, self._diagnosis.ledger)
+        self._record(snapshot)
         report = self.report
         if report is self._report:
             # A new report leaves out what was lost before, which must be known to the second.
@@ -419,6 +432,27 @@ class JobController(Controller):
             if message is not None:
                 self.display.say(message)
         view.job.write_report = self._written_report if report.ended else None
+
+    def _record(self, snapshot: Snapshot) -> None:
+        """Record the jobs that nobody looks at yet, for the reports of those that are opened."""
+        first, self._first = self._first, None
+        if self._recorders is None and first is None and self.view.job.key is None:
+            # The first picture does not wait until what records is loaded.
+            self._first = snapshot
+            return
+        found, recorders = self._diagnosis, self._all_recorders()
+        for one in filter(None, (first, snapshot)):
+            jobs = one.jobs
+            if self._started is not None:
+                jobs = tuple([job for job in jobs if not self._started.is_in(job)])
+            recorders.push(one, jobs, found.latest, found.to_the_second)
+
+    def _all_recorders(self) -> JobRecorders:
+        if self._recorders is None:
+            from gpuwatch.outputs.report.recorder import JobRecorders  # noqa: PLC0415
+
+            self._recorders = JobRecorders()
+        return self._recorders
 
     def every_second(self) -> bool:
         """Say how long sampling will still take."""
