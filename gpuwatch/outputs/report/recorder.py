@@ -5,16 +5,21 @@ before; where that is long ago it is taken for nothing, and the report says how 
 duration was watched.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gpuwatch.core.model import Gpu, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, cut_to
 from gpuwatch.jobs.identity.job_filter import only_job
 from gpuwatch.outputs.report.accumulator import Accumulator
-from gpuwatch.outputs.report.model import Report, Source
 from gpuwatch.recording.statistics import gpu_memory
+
+if TYPE_CHECKING:
+    from gpuwatch.outputs.report.model import Report, Source
 
 LATE_SECONDS = 2.0
 """Time after the end of a job in which the driver's samples from before it may still come."""
