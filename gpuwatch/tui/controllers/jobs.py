@@ -128,6 +128,16 @@ class JobReportKeeper:
         self._written = (key, lines)
         return lines
 
+    def page(self) -> str | None:
+        """Return the report as an HTML page, as ``gpuwatch report --html`` writes it."""
+        from gpuwatch.outputs.report.document import report_document  # noqa: PLC0415
+        from gpuwatch.outputs.report.html import document_html  # noqa: PLC0415
+
+        report = self.report()
+        if report is None:
+            return None
+        return document_html(report_document(report, "page", previous=self._previous(report)))
+
     def note_exit(self, code: int | None) -> str | None:
         """Take how a job that gpuwatch started has ended: the snapshots do not know."""
         if code is None or code == self._exit_code:
@@ -520,6 +530,13 @@ class JobController(Controller):
             self.display.answer(NOTHING_YET)
         else:
             self.display.show(ReportScreen(self.view, self._written_report))
+
+    def action_save_report(self) -> None:
+        """Save the report that is shown, up to now."""
+        self.report.note_diagnosis(self._diagnosis.to_the_second())
+        page = self.report.page()
+        if page is not None:
+            self.display.save("report", page, "gpuwatch-report", "html")
 
     # -- its stacks -------------------------------------------------------------------------------
 
