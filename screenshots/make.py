@@ -10,6 +10,7 @@ made by ``python -m screenshots.cure``.
 
 import asyncio
 import atexit
+import contextlib
 import os
 import shutil
 import subprocess
@@ -65,7 +66,7 @@ class Shot:
 
 
 _HOUR = (("healthy", 1500), ("starved", 900), ("healthy", 900))
-_TO_AN_HOUR = ("right_square_bracket",) * 4
+_TO_AN_HOUR = ("right_square_bracket",) * 5
 
 
 SHOTS = (
@@ -150,7 +151,11 @@ async def take(shot: Shot) -> str:
     source = SimulatedSource(shot.scenario, shot.gpus, clock=clock)
     source.options.all_processes = shot.scenario == "no_gpu"
     source.open()
-    attached = source.read().jobs[0].key if shot.attached else None
+    attached = None
+    if shot.attached:
+        # From a twin: a source that has been read once lacks samples that other pictures have.
+        twin = SimulatedSource(shot.scenario, shot.gpus, clock=clock)
+        attached = twin.read().jobs[0].key
     app = GpuwatchApp(
         source,
         _Idle(source, 1.0, clock),
@@ -243,7 +248,9 @@ def draw_report() -> None:
         print("report-html-light.png: chromium is not installed")
         return
     page = night().with_name("report.html")
-    gpuwatch(["report", str(night()), "--html", str(page)])
+    # The page names the file as it was asked for.
+    with contextlib.chdir(page.parent):
+        gpuwatch(["report", night().name, "--html", page.name])
     command = [
         browser,
         "--headless",

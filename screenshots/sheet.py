@@ -14,7 +14,7 @@ from textual.theme import Theme
 
 from gpuwatch.tui.charts.strips import ASCII, UNICODE
 from gpuwatch.tui.pages.layout import band_rows, overview_rows
-from gpuwatch.tui.panels.gpus import STATES
+from gpuwatch.tui.panels.gpus import STATES, gauge
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, Palette
 
 HERE = Path(__file__).parent
@@ -77,10 +77,11 @@ def _grid() -> Iterator[str]:
         for count in COUNTS:
             one = overview_rows(width, height, count)
             band = band_rows(height, count)
-            above = 2 + band + one.host + one.axis + one.edges + one.shown * one.each
+            above = 2 + band + one.host + one.axis + one.edges + one.shown * one.each + one.cause
             shown = "" if one.shown == count else f"{one.shown} of "
             cells.append(
                 f"{shown}{count} x {one.each} {one.style.name.lower()}, "
+                f"{f'cause {one.cause}, ' if one.cause else ''}"
                 f"host {one.host}, table {height - above}{', boxed' if one.edges else ''}"
             )
         yield f"| {width}x{height} | {band} | " + " | ".join(cells) + " |"
@@ -89,7 +90,7 @@ def _grid() -> Iterator[str]:
 def _colours(theme: Theme) -> Iterator[str]:
     palette, ground = Palette(theme), Color.parse(str(theme.background))
     seen: dict[str, Color] = {}
-    for word, style in STATES:
+    for word, style, *_ in STATES:
         ink = palette[style].color
         if ink is not None:
             seen.setdefault(style, Color.from_rich_color(ink))
@@ -109,7 +110,7 @@ def _colours(theme: Theme) -> Iterator[str]:
 def _glyphs() -> Iterator[str]:
     for what, draw in (
         ("column, to the mean solid, above pale", lambda g: g.solid[1:]),
-        ("gauge", lambda g: g.solid[4] * 4 + g.solid[1] * 4),
+        ("gauge", lambda g: "".join([text for text, _ in gauge(g, 0.45, 8, "gauge")])),
         ("warning, worse, good to know", lambda g: f"{g.warning} {g.grave} {g.note}"),
         ("selected", lambda g: g.marker),
     ):
@@ -120,11 +121,13 @@ _GRID_TEXT = """\
 Header and footer have a row each; `band` is what is wrong, reserved whether or not anything is;
 the table has what is left, whether or not it is full. Nothing here depends on what is read, so
 nothing moves when processes and findings come and go. Of a GPU's rows *stacked* has a heading, the
-busy chart, the power's chart and a row of gauges; *wide* the busy chart and a row of numbers and
-gauges; *single* is one line. Without a GPU the band has three rows (two below 16), then come the
-host and the table. *Boxed* has edges around the parts, with a title and the keys for what is in
-each: five rows, and two columns for the sides. A message stands for a moment over the row above the
-keys."""
+busy chart, the power's chart and a row of gauges (*cause* is the chart below them of what a single
+GPU waits for); *wide* the busy chart in all rows, and at its
+right numbers in columns with their gauges below; *single* is one line of the same columns. Their
+headings stand once: in the edge above, or without edges in the row of the time axis. Without a GPU
+the band has three rows (two below 16), then come the host and the table. *Boxed* has edges around
+the parts, with a title and the keys for what is in each: five rows, and two columns for the sides.
+A message stands for a moment over the row above the keys."""
 
 _COLOUR_TEXT = """\
 The busy chart of a GPU has the colour of what it does, and the word stands beside it; gauges are
@@ -132,7 +135,7 @@ neutral until near their limit (`warn`, with a sign). Contrast is against the gr
 is held to 3 at least); distances between states are CIE76, in which 2.3 is just noticeable."""
 
 _CHART_TEXT = """\
-A chart of three rows or more has ticks at 0, 50 and 100. One whose
+A chart of three rows or more has ticks at 0, 50 and 100, but for *wide* ones. One whose
 columns are longer than a third of a GPU's period has the share and the period written on it:
 `23% busy · every 4 s`."""
 

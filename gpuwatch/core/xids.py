@@ -17,20 +17,20 @@ class Xid:
 
 
 _DEBUG = (
-    "Run the program with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer to find the kernel; if "
+    "Find the kernel: run the program with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer; if "
     "sound programs fail on this GPU too, have it tested (dcgmi diag -r 3)."
 )
 _AGAIN = "Start the program again; if it recurs, update the driver."
 _RESET = (
-    "Move the jobs to another GPU and reset this one (nvidia-smi --gpu-reset) or restart the "
+    "Move the jobs to another GPU and reset this one (nvidia-smi --gpu-reset), or restart the "
     "machine; if it recurs, have the card tested (dcgmi diag -r 3)."
 )
 _RESTART = (
-    "Restart the machine and start the job from its last checkpoint; if it recurs, check the power "
+    "Restart the machine, and the job from its last checkpoint; if it recurs, check the power "
     "cables, the riser and the temperature, then have the card replaced."
 )
 _DRAIN = (
-    "Keep a checkpoint from before it, move the job to another GPU, reset this one "
+    "Restart the job on another GPU, from a checkpoint before it; reset this one "
     "(nvidia-smi --gpu-reset) and have it tested (dcgmi diag -r 3)."
 )
 _WATCH = "Watch whether it recurs; nothing else need be done now."
@@ -81,8 +81,8 @@ XIDS = {
     **dict.fromkeys(range(144, 151), Xid("an NVLink reported an error", _LINK)),
     154: Xid(
         "the driver asks for the GPU to be recovered",
-        'See what it asks for under "GPU Recovery Action" in nvidia-smi -q: a reset of the GPU, or '
-        "a restart of the machine.",
+        'See "GPU Recovery Action" in nvidia-smi -q: it asks for a reset of the GPU, or a restart '
+        "of the machine.",
     ),
 }
 _UNLISTED = Xid(

@@ -27,7 +27,13 @@ from gpuwatch.diagnosis.finding import (
 from gpuwatch.diagnosis.ledger import Counted, EpisodeKey, Ledger, key_of
 from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.subject import NEW_SHARE, Subject
-from gpuwatch.diagnosis.verdict import EARLY_SECONDS, SubjectStatus, questions, sentence
+from gpuwatch.diagnosis.verdict import (
+    EARLY_SECONDS,
+    NO_GPU,
+    SubjectStatus,
+    questions,
+    sentence,
+)
 
 EVALUATE_SECONDS = 2.0
 """Windows are a minute long: more often would say the same again, at a cost."""
@@ -120,9 +126,12 @@ class Engine:
         self._time.add_snapshot(snapshot, seconds)
         # What was said of GPUs that cannot be read any more does not stand for a moment longer.
         at_once = self._take_there(snapshot)
+        self._unix = snapshot.taken_at_unix_seconds
         if at_once or self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:
-            self._unix = snapshot.taken_at_unix_seconds
             self._evaluate(now)
+        for one in self._seen.values():
+            one.subject.count_until(now, self._watched)
+        self._stale = True
         self._newest = snapshot
 
     def finish(self) -> None:
@@ -134,7 +143,6 @@ class Engine:
         now = newest.monotonic_seconds
         if self._last != now or any(one.subject.looked_at < now for one in self._seen.values()):
             self._changed = True
-            self._unix = newest.taken_at_unix_seconds
             self._evaluate(now)
 
     def _ends_a_job(self, snapshot: Snapshot) -> bool:
@@ -163,7 +171,8 @@ class Engine:
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """Diagnosis of the last evaluation; the same object until the next one."""
+        """Diagnosis up to the newest snapshot: causes as they were when they were looked at last,
+        and what was lost to them by now."""
         if self._stale:
             self._stale = False
             self._diagnosis = self._compose()
@@ -234,7 +243,7 @@ class Engine:
         return Diagnosis(
             taken_at_unix_seconds=self._unix,
             watched_seconds=self._watched,
-            verdict=sentence(causes, seen),
+            verdict=sentence(causes, seen) if seen or self._has_gpus() else NO_GPU,
             findings=tuple([one for cause in causes for one in cause.members]),
             causes=tuple(causes),
             unknown=tuple(unknown),
@@ -243,6 +252,9 @@ class Engine:
             questions=tuple(questions(seen)),
             pauses=tuple([pause for one in seen for pause in one.pauses]),
         )
+
+    def _has_gpus(self) -> bool:
+        return self._newest is None or bool(self._newest.gpus)
 
     def _with_what_was_lost(self, one: Finding) -> Finding:
         before, cost = self._lost_before.get(key_of(one)), one.cost_gpu_seconds

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import highest, lowest, mean, total
-from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey, Snapshot
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.sentence import filled, has_marks, plain, shape, template, united
 
 SEVERITIES = ("error", "warning", "info")
@@ -82,17 +82,16 @@ class Gain:
 
     @property
     def in_full(self) -> str:
-        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``; the range alone where the
-        estimate is one of its ends: ``1.5 to 2.0 times faster``."""
+        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``; where the estimate is an end
+        of its range, the other: ``about 2.0 times faster (at least 1.5)``."""
         if self.factor is None:
             return self.says
         estimate, low, high = [f"{times:.1f}" for times in (self.worth, self.low, self.high)]
         if low == high:
             return self.says
-        faster = f"{self.brief} ({low} to {high})"
-        if estimate in (low, high):
-            faster = f"{low} to {high} times faster"
-        return f"{faster}, limited by {self.limited_by}"
+        ends = {high: f"at least {low}", low: f"at most {high}"}
+        within = ends.get(estimate, f"{low} to {high}")
+        return f"{self.brief} ({within}), limited by {self.limited_by}"
 
 
 _BETWEEN = "||"
@@ -139,6 +138,11 @@ class Advice:
             between = "=" if self.setting.isidentifier() else ": "
             return f"{if_so}{self.setting}{between}{self.wanted}"
         return f"{if_so}{self.setting} {self.present} -> {self.wanted}"
+
+
+def is_in_doubt(advice: Iterable[Advice]) -> bool:
+    """Check whether what is advised begins with a check of the cause."""
+    return any(one.check_first for one in advice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,8 @@ class Finding:
     lost_share: float | None = None
     """Share of that time that is lost now, 0 to 1: over what the sentence speaks of, the last
     minute or the pauses remembered; ``None``: nothing is lost, or only ``cost_share`` is known."""
+    lost_of_seconds: float | None = None
+    """Length of that time."""
     cost_gpu_seconds: float | None = None
     """GPU time lost to it so far."""
     idle_seconds_lost: tuple[tuple[GpuKey, float], ...] = ()
@@ -200,6 +206,8 @@ class Finding:
     """Power of one of its GPUs in the time that is lost; ``None``: not read."""
     says: str = ""
     """The summary with places for its GPUs (``sentence.filled``)."""
+    short: tuple[str, ...] = ()
+    """The same in fewer words for less room, the longest first, with places for its GPUs."""
     members: tuple[Finding, ...] = ()
     """Findings of which it is made where several jobs, or GPUs of no known job, have one cause."""
 
@@ -210,7 +218,7 @@ class Finding:
     @property
     def in_doubt(self) -> bool:
         """Whether its sentence says what may be, and its advice begins with a check of that."""
-        return any(advice.check_first for advice in self.advice)
+        return is_in_doubt(self.advice)
 
     @property
     def share_lost(self) -> float | None:
@@ -454,6 +462,37 @@ def names_among(there: Iterable[GpuIdentity]) -> Names:
     return names
 
 
+def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
+    """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all); nothing where none of them is there."""
+    named = [units.gpu_label(gpu) for gpu in gpus if gpu.uuid in uuids]
+    if len(named) == len(gpus) > 1:
+        return f"{len(gpus)} GPUs"
+    return f"GPU {units.ranges(named)}" if named else ""
+
+
+LONGEST_NAMES = 9
+"""Characters of the names of GPUs in a short sentence, beyond which they are counted."""
+
+
+class SaidInShort(Protocol):
+    """A finding, an episode of one, or its mark on a time axis."""
+
+    @property
+    def short(self) -> tuple[str, ...]: ...
+    @property
+    def gpus(self) -> tuple[GpuKey, ...]: ...
+
+
+def in_short(one: SaidInShort, gpus: Sequence[Gpu]) -> list[str]:
+    """Return the short forms of its sentence, the longest first, with the names of its GPUs among
+    ``gpus``; none where those are not there."""
+    names = gpu_names(one.gpus, gpus)
+    if len(names) > LONGEST_NAMES:
+        names = f"{len(one.gpus)} GPUs"
+    about = len(one.gpus)
+    return [filled(says, names, about) for says in one.short] if names or not about else []
+
+
 def cause_of(one: Described) -> tuple[str, ...]:
     """Return what a finding shares with those of the same cause, also of other moments. Whether so
     much is gained that it is a warning, or little, differs from job to job."""
@@ -493,6 +532,7 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         severity=min([one.severity for one in members], key=severity_place),
         summary=filled(says, names(gpus), len(gpus), of=len(members)),
         confidence=min([one.confidence for one in members]),
+        short=_short(members),
         gpus=gpus,
         late=tuple(dict.fromkeys([uuid for one in members for uuid in one.late])),
         job=first.job if len(jobs) == 1 else None,
@@ -502,11 +542,18 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         lost_watts=mean(one.lost_watts for one in members),
         cost_share=_share(members),
         lost_share=_share_now(members),
+        lost_of_seconds=highest(one.lost_of_seconds for one in members),
         cost_gpu_seconds=total(one.cost_gpu_seconds for one in members),
         idle_seconds_lost=(),
         watched_gpu_seconds=_watched(members),
         members=tuple(members),
     )
+
+
+def _short(members: Sequence[Finding]) -> tuple[str, ...]:
+    """Return the short forms of the summary that all of them have, with their ranges of numbers."""
+    forms = zip(*[one.short for one in members], strict=False)
+    return tuple([united(each) for each in forms if len(set(map(shape, each))) == 1])
 
 
 def _advice(members: Sequence[Finding]) -> tuple[Advice, ...]:

@@ -29,6 +29,7 @@ from gpuwatch.diagnosis.finding import (
     RuledOut,
     as_causes,
     cause_of,
+    is_in_doubt,
 )
 
 MERGE_SECONDS = 60.0
@@ -65,6 +66,8 @@ class Episode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sentence that says what and where, with its numbers."""
     says: Text = ""
     """The summary with places for its GPUs, as it is said of several jobs at once."""
+    short: tuple[Text, ...] = ()
+    """The same in fewer words, as a finding has it."""
     confidence: Share = 0.0
     """Likelihood that the cause named is the right one, when it was surest; sentence, evidence and
     advice are as they were then, or as they were last (``Ledger(newest=True)``)."""
@@ -95,6 +98,11 @@ class Episode(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.end_unix_seconds is None
 
     @property
+    def in_doubt(self) -> bool:
+        """Whether its sentence says only what may be."""
+        return is_in_doubt(self.advice)
+
+    @property
     def key(self) -> EpisodeKey:
         return EpisodeKey(self.rule, self.job, self.gpus if self.job is None else ())
 
@@ -116,7 +124,7 @@ class Episode(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 OF_FINDING = (
-    *("rule", "severity", "confidence", "summary", "says"),
+    *("rule", "severity", "confidence", "summary", "says", "short"),
     *("evidence", "advice", "gain", "lost_watts", "ruled_out", "job", "late"),
 )
 """Fields of a finding that are kept of it as they are."""

@@ -25,6 +25,8 @@ class Firing:
 
     summary: str
     """A sentence, with ``sentence.GPUS`` for its GPUs: it is said of those of other jobs, too."""
+    short: tuple[str, ...] = ()
+    """The same in fewer words for less room, the longest first: at most 76 cells, then 36."""
     evidence: Sequence[Evidence | None]
     """Readings that it rests on; ``None`` for one that was not read and says nothing."""
     advice: Sequence[Advice] | None = None
@@ -88,21 +90,22 @@ def _unchecked(_window: Window) -> Verdict:
 
 
 class GpuState(NamedTuple):
-    """Activity of a GPU: its word on every page, and the hue of its charts, for which each output
-    has a colour."""
+    """Activity of a GPU: its word on every page, the hue of its charts, for which each output has a
+    colour, and what the word means, for the help."""
 
     word: str
     hue: str
+    meaning: str
 
 
-STARVED = GpuState("starved", "starved")
-PAUSES = GpuState("pauses", "starved")
-THROTTLED = GpuState("throttled", "throttled")
-WAITING = GpuState("waiting", "waiting")
-UNDERUSED = GpuState("underused", "waiting")
-STRAGGLER = GpuState("straggler", "late")
-IDLE = GpuState("idle", "idle")
-NO_ANSWER = GpuState("no answer", "error")
+STARVED = GpuState("starved", "starved", "idle in between: work comes too late")
+PAUSES = GpuState("pauses", "starved", "stops for seconds, again and again")
+THROTTLED = GpuState("throttled", "throttled", "its clocks are held down")
+WAITING = GpuState("waiting", "waiting", "busy waiting for another GPU")
+UNDERUSED = GpuState("underused", "waiting", "busy, yet few of its units work")
+STRAGGLER = GpuState("straggler", "late", "the one that the others wait for")
+IDLE = GpuState("idle", "idle", "nothing runs on it")
+NO_ANSWER = GpuState("no answer", "error", "the driver cannot reach it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +153,9 @@ class Rule:
     listed."""
     look_alike: int = 0
     """Its place in that list, by how soon a person thinks of it; 0: it is not in it."""
-    chart: str = ""
-    """The reading that shows it beside the utilisation: a field of ``GpuReading``, or ``read`` or
-    ``write`` of the disk."""
+    charts: tuple[str, ...] = ()
+    """Charts that show it beside the utilisation, most telling first: fields of ``GpuReading``, and
+    of a job ``wait`` (for data), ``main`` (threads), ``worker``, ``read`` and ``write``."""
     chart_seconds: float = 60.0
     """Seconds of the chart: what recurs in minutes, or grows in them, does not show in one."""
     name: str = ""

@@ -12,6 +12,7 @@ from gpuwatch.diagnosis.finding import Evidence, Finding, Pause, RuledOut, Unche
 from gpuwatch.diagnosis.gain import lost_watts, with_gains
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.rule_state import RuleState, confidence
+from gpuwatch.diagnosis.rules.shared import pauses
 from gpuwatch.diagnosis.rules.shared.words import named
 from gpuwatch.diagnosis.sentence import filled, template
 
@@ -48,22 +49,23 @@ class Subject:
         self._counted: dict[tuple[str, Hashable], float] = {}
         """Moment up to which time has been counted, by rule and GPU."""
         self._ranked: list[RankedFinding] = []
-        self._watched_seconds = self._looked_at_watched = 0.0
+        self._watched_seconds = self._looked_at_watched = self._counted_watched = 0.0
         self._findings: tuple[Finding, ...] | None = ()
+        """Findings of the last look, without what was lost to them, which grows until the next."""
         self._unknown: tuple[Unchecked, ...] | None = ()
         """Results of the last look; ``None`` until they are asked for."""
 
     def look(self, window: Window, now: float, watched_seconds: float) -> None:
         """Take the newest window, of monotonic time ``now``; ``watched_seconds``: so far, gaps left
         out."""
-        seconds = watched_seconds - self._looked_at_watched if self.looks else 0.0
+        if not self.looks:
+            # The first reading speaks for an interval in which nobody watched.
+            begun = max(0.0, window.watched_seconds - window.interval_seconds)
+            self._looked_at_watched = watched_seconds
+            self._counted_watched = watched_seconds - begun
+        seconds = watched_seconds - self._looked_at_watched
         self._looked_at_watched = watched_seconds
-        # The first reading speaks for an interval in which nobody watched.
-        begun = max(0.0, window.watched_seconds - window.interval_seconds)
-        passed = seconds if self.looks else begun
-        self._watched_seconds += passed
-        if not window.gpus:
-            self._time.add(_time_key(window), now, passed, passed)
+        self._pass_time(now, watched_seconds)
         self.looks += 1
         late = 0.0
         if self.window.starting and not window.starting:
@@ -80,19 +82,44 @@ class Subject:
                 state.update(verdict, seconds, unix, watched, late)
         led = frozenset([one.name for one in self._ranked])
         self._ranked = arrange(window, self._states, led)
+        self.looked_at = now
+        self._account(now)
         taken: dict[Hashable, float] = dict.fromkeys(self.gpus or (_time_key(window),), 0.0)
+        for one in self._losing():
+            self._lost_shares[one.name] = self._share_now(one, window, now, taken)
+
+    def count_until(self, now: float, watched_seconds: float) -> None:
+        """Count what is lost up to monotonic time ``now``, by what the last look found."""
+        if watched_seconds <= self._counted_watched:
+            return
+        self._pass_time(now, watched_seconds)
+        # For how long new workers are waited for, the next look says.
+        if not any(pause.is_restart for pause in self.window.ongoing):
+            self._account(now)
+
+    def _pass_time(self, now: float, watched_seconds: float) -> None:
+        passed = watched_seconds - self._counted_watched
+        self._counted_watched = watched_seconds
+        self._watched_seconds += passed
+        if not self.window.gpus:
+            self._time.add(_time_key(self.window), now, passed, passed)
+
+    def _losing(self) -> Iterator[RankedFinding]:
+        """Yield the findings to which time is lost now, the leading one first."""
         for one in self._ranked:
             if one.firing.lost_share is not None and one.state.fires_now:
-                self._account(one, window, now, one.firing.lost_share)
-                self._lost_shares[one.name] = self._share_now(one, window, now, taken)
-        self.looked_at = now
+                yield one
 
-    def _account(self, ranked: RankedFinding, window: Window, now: float, claim: float) -> None:
-        name, firing = ranked.name, ranked.firing
-        self._costs.setdefault(name, 0.0)
-        if firing.pauses:
-            self._account_pauses(name, window, now, firing.pauses)
-            return
+    def _account(self, now: float) -> None:
+        for one in self._losing():
+            self._costs.setdefault(one.name, 0.0)
+            if one.firing.pauses:
+                self._account_pauses(one.name, now, one.firing.pauses)
+            else:
+                self._account_share(one, now, one.firing.lost_share or 0.0)
+
+    def _account_share(self, ranked: RankedFinding, now: float, claim: float) -> None:
+        name, firing, window = ranked.name, ranked.firing, self.window
         idle: dict[Hashable, float] = {gpu.uuid: gpu.idle_share for gpu in window.gpus}
         idle = idle or {_time_key(window): 1.0}
         busy = ranked.state.loses_busy_time
@@ -100,9 +127,9 @@ class Subject:
             of = 1.0 if busy else idle.get(key, 1.0)
             share = min(1.0, claim / of) if of > 0.0 else 0.0
             share /= self._time.sharers(key, self, now)
-            since = now - window.watched_seconds
+            since = self.looked_at - window.watched_seconds
             since = max(since, self._counted.get((name, key), since))
-            for begin, end in _outside_restarts(window, since, now):
+            for begin, end in _outside_restarts(window, since, self.looked_at, now):
                 self._lose(name, key, begin, end, share, busy=busy)
             self._counted[name, key] = self._time.end_of(key)
 
@@ -133,16 +160,14 @@ class Subject:
             idle = self._idle_lost.setdefault(rule, {})
             idle[key] = idle.get(key, 0.0) + seconds
 
-    def _account_pauses(
-        self, rule: str, window: Window, now: float, pauses: Sequence[Pause]
-    ) -> None:
+    def _account_pauses(self, rule: str, now: float, pauses: Sequence[Pause]) -> None:
         """Count what was idled in the pauses that were not counted yet."""
         for pause in pauses:
-            begin = pause.at_unix_seconds - window.taken_at_unix_seconds + now
+            begin = pause.at_unix_seconds - self.window.taken_at_unix_seconds + self.looked_at
             end = begin + pause.seconds
             if end > now - PAUSE_SETTLED_SECONDS:
                 continue
-            for key in pause.gpus or (_time_key(window),):
+            for key in pause.gpus or (_time_key(self.window),):
                 since = max(begin, self._counted.get((rule, key), begin))
                 self._lose(rule, key, since, end, 1.0, busy=False)
                 self._counted[rule, key] = max(end, since)
@@ -170,10 +195,10 @@ class Subject:
         return any(one.is_pending for one in self._states.values())
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return the findings, the leading one first."""
+        """Return the findings, with what was lost to them so far, the leading one first."""
         if self._findings is None:
             self._findings = tuple([self._finding(self.window, one) for one in self._ranked])
-        return self._findings
+        return tuple([self._with_what_was_lost(one) for one in self._findings])
 
     def unknown(self) -> tuple[Unchecked, ...]:
         """Return the rules that lack readings and are not raised all the same."""
@@ -191,8 +216,8 @@ class Subject:
         state, firing = ranked.state, ranked.firing
         gpus = firing.gpus or self.gpus
         says = _named(window, firing.summary)
-        lost = self._costs.get(ranked.name)
-        time = self._watched_seconds * (len(window.gpus) or 1)
+        lost_share = self._lost_shares.get(ranked.name)
+        lost_of = pauses.watched_seconds(window) if firing.pauses else window.watched_seconds
         unread = "not read; would raise the confidence"
         return Finding(
             rule=ranked.name,
@@ -200,6 +225,7 @@ class Subject:
             confidence=round(confidence(state.rule.trust, firing, state.strength), 3),
             summary=said(window, firing, says),
             says=template(says),
+            short=tuple([template(one) for one in firing.short]),
             gpus=gpus,
             late=firing.late,
             job=None if window.job is None else window.job.key,
@@ -212,17 +238,21 @@ class Subject:
             gain=state.gain,
             lost_watts=lost_watts(window, firing, while_busy=state.loses_busy_time),
             ruled_out=tuple(self._ruled_out(window, ranked)),
+            lost_share=lost_share,
+            lost_of_seconds=None if lost_share is None else lost_of,
+        )
+
+    def _with_what_was_lost(self, finding: Finding) -> Finding:
+        lost, idle = self._costs.get(finding.rule), self._idle_lost.get(finding.rule, {})
+        time = self._watched_seconds * (len(self.window.gpus) or 1)
+        return replace(
+            finding,
             cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),
-            lost_share=self._lost_shares.get(ranked.name),
-            cost_gpu_seconds=lost if gpus else None,
+            cost_gpu_seconds=lost if finding.gpus else None,
             idle_seconds_lost=tuple(
-                [
-                    (key, seconds)
-                    for key, seconds in self._idle_lost.get(ranked.name, {}).items()
-                    if isinstance(key, str)
-                ]
+                [(key, seconds) for key, seconds in idle.items() if isinstance(key, str)]
             ),
-            watched_gpu_seconds=time if gpus else None,
+            watched_gpu_seconds=time if finding.gpus else None,
         )
 
     def _ruled_out(self, window: Window, ranked: RankedFinding) -> Iterator[RuledOut]:
@@ -284,11 +314,14 @@ def _lower(summary: str) -> str:
     return summary if summary[:3] == "GPU" else summary[:1].lower() + summary[1:]
 
 
-def _outside_restarts(window: Window, since: float, now: float) -> Iterator[tuple[float, float]]:
-    """Yield the parts of that time in which no GPU waited for new loader workers: those are lost to
-    nothing else, however early another cause was found."""
+def _outside_restarts(
+    window: Window, since: float, taken_at: float, now: float
+) -> Iterator[tuple[float, float]]:
+    """Yield the parts of the time up to ``now`` in which no GPU waited for new loader workers, by a
+    window of the moment ``taken_at``: those are lost to nothing else, however early another cause
+    was found."""
     for pause in (*window.pauses, *window.ongoing):
-        begin = pause.at_unix_seconds - window.taken_at_unix_seconds + now
+        begin = pause.at_unix_seconds - window.taken_at_unix_seconds + taken_at
         if pause.is_restart and begin + pause.seconds > since:
             yield since, max(since, begin)
             since = min(now, begin + pause.seconds)

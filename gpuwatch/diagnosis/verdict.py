@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuwatch.core import units
-from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
+from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS, GpuFacts, RankFacts, Window
 from gpuwatch.diagnosis.finding import Finding, Pause, Question
 from gpuwatch.diagnosis.rule import Firing, Unknown
 from gpuwatch.diagnosis.rules.shared.open_causes import SAVES, causes, what_decides
@@ -50,6 +50,7 @@ UNREAD_SECONDS = 5.0
 a minute has shown."""
 LONG_START_SECONDS = 180.0
 MOST_SENTENCES = 2
+NO_GPU = "No GPU can be read."
 _NOT_YET, _STARTS = "not enough data yet", "starting up"
 
 
@@ -272,7 +273,7 @@ def _all_well(seen: Sequence[SubjectStatus]) -> str:
     fed = [one.window for one in seen if one.is_fed]
     gpus = _distinct(gpu for window in fed for gpu in window.gpus if not _is_free(window, gpu))
     idle = _distinct(gpu for one in seen for gpu in one.window.gpus if gpu not in gpus)
-    parts = [_kept_busy(gpus)] if fed else []
+    parts = [_kept_busy(gpus, fed)] if fed else []
     parts += [_idle(idle, seen)] if idle else []
     parts += [part for window in fed for part in _falls(window)]
     return "; ".join(parts) + "." if parts else "No GPU is in use."
@@ -285,9 +286,12 @@ def _idle(gpus: Sequence[GpuFacts], seen: Sequence[SubjectStatus]) -> str:
     return f"{_named(gpus)} {_are(gpus)} idle, and {why} {them}"
 
 
-def _kept_busy(gpus: Sequence[GpuFacts]) -> str:
+def _kept_busy(gpus: Sequence[GpuFacts], fed: Sequence[Window]) -> str:
     busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
-    return f"{_named(gpus)} {_are(gpus)} kept busy: {sum(busy) / max(1, len(busy)):.0f}%"
+    # Beside it stand means over the time that charts show, which is another.
+    whole = min([one.watched_seconds for one in fed]) >= WINDOW_SECONDS - 2.0
+    of = " (last minute)" if whole else ""
+    return f"{_named(gpus)} {_are(gpus)} kept busy: {sum(busy) / max(1, len(busy)):.0f}%{of}"
 
 
 def _is_free(window: Window, gpu: GpuFacts) -> bool:

@@ -146,9 +146,9 @@ class Recorder:
             self._note_diagnosis(self._latest, self._engine.diagnosis)
         written = can_write and self._put(snapshot, begins=begins)
         self._latest = snapshot.taken_at_unix_seconds
-        self._note_diagnosis(self._latest, diagnosis or self._diagnosed(snapshot))
-        # The statistics of a frame are written after it, before the next.
+        # What a frame says of its minute is written after it, before the next.
         self._statistics.add_snapshot(snapshot)
+        self._note_diagnosis(self._latest, diagnosis or self._diagnosed(snapshot))
         if not written:
             self._lost += 1
             self._before = None

@@ -134,7 +134,7 @@ class GpuwatchApp(App[int]):
         )
         self.timeline = TimelineController(display)
         found = self.diagnosis
-        self.recording = RecordingController(display, lambda: found.latest, found.to_the_second)
+        self.recording = RecordingController(display, lambda: found.latest)
         typing = TypingController(display)
         self.controllers: list[Controller] = [
             *(self.jobs, self.diagnosis, self.timeline, self.recording, typing)

@@ -65,7 +65,7 @@ _SCROLL_KEYS = (
 OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("up", "move(-1)", "up down", "move the selection", "Move"),
     Key("down", "move(1)"),
-    Key("left", "gpu(-1)", "left right", "select the previous or next GPU", "Move"),
+    Key("left", "gpu(-1)", "left right", "previous or next GPU, also on its page", "Move"),
     Key("right", "gpu(1)"),
     Key("pageup", "page(-1)", "pgup pgdn", "a page of processes", "Move"),
     Key("pagedown", "page(1)"),
@@ -73,13 +73,13 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("end", "edge(1)"),
     Key("tab,shift+tab", "switch_focus", "tab", "switch between GPUs and processes", "Move"),
     Key("enter", "app.open", "enter", "open the GPU, or the process's job", "Move"),
-    Key("j", "app.job", "j", "the job: of the process, of the GPU, or attached", "Move"),
-    Key("slash,f3,f4", "app.filter", "/", "filter by typing: name, PID, user:ada", "Processes"),
-    Key("escape", "clear", "esc", "clear the filter", "Processes"),
+    Key("j", "app.job", "j", "the job of the process, or of the GPU", "Move"),
+    Key("slash,f3,f4", "app.filter", "/", "filter: name, PID, user:ada; esc clears", "Processes"),
+    Key("escape", "clear"),
     Key("s,f6", "sort", "s", "sort by the next column", "Processes"),
     Key("r", "reverse", "r", "reverse the order", "Processes"),
     Key("e", "app.command", "e", "the whole command line", "Processes"),
-    Key("t,f5", "tree", "t", "children under their parents, or a flat list", "Processes"),
+    Key("t,f5", "tree", "t", "a tree of processes, or a flat list", "Processes"),
     Key("a", "app.all_processes", "a", "all processes, or those that use a GPU", "Processes"),
     Key("k,f9", "app.end_process", "k", "kill the selected process (asks first)", "Processes"),
     Key("exclamation_mark", "app.problems", "!", "notes, and what could not be read", "View"),
@@ -105,16 +105,16 @@ APP_KEYS: tuple[Key, ...] = (
 
 JOB_KEYS: tuple[Key, ...] = (
     Key("j,escape", "back", "j esc", "the whole machine; j there returns here", "Job"),
-    Key("up", "move(-1)", "up down", "select a process; scroll the report and the output", "Job"),
+    Key("up", "move(-1)", "up down", "select a process; scroll report, output", "Job"),
     Key("down", "move(1)"),
     Key("pageup", "page(-1)"),
     Key("pagedown", "page(1)"),
     Key("home", "edge(0)"),
     Key("end", "edge(1)"),
     Key("enter", "open_gpu", "enter", "details of the process's GPU", "Job"),
-    Key("t", "fold", "t", "a rank's loader workers as one row, or separately", "Job"),
-    Key("R", "app.report", "R", "the report of the job, so far or to its end", "Job"),
-    Key("S", "app.stacks", "S", "where its main threads are: 10 s of stacks", "Job"),
+    Key("t", "fold", "t", "a rank's workers in one row, or each", "Job"),
+    Key("R", "app.report", "R", "the job's report, so far or at its end", "Job"),
+    Key("S", "app.stacks", "S", "stacks of its main threads, for 10 s", "Job"),
     Key("o", "pane", "o", "output of the job: small, large, hidden", "Job"),
     Key("tab,shift+tab", "switch_focus", "tab", "switch between processes and output", "Job"),
     Key("k,f9", "app.end_process"),
@@ -131,13 +131,7 @@ FINDINGS_KEYS: tuple[Key, ...] = (
     Key("end", "edge(1)"),
     Key("enter", "open", "enter", "in the list: open the evidence", "Diagnosis"),
     Key("y", "copy", "y", "in the list: copy the finding as text", "Diagnosis"),
-    Key(
-        "u",
-        "app.unknown",
-        "u",
-        "in the list: causes that could not be checked, and why",
-        "Diagnosis",
-    ),
+    Key("u", "app.unknown", "u", "in the list: causes not checked, and why", "Diagnosis"),
     *_quiet(*_DIAGNOSIS_KEYS[1:]),
 )
 
@@ -152,8 +146,8 @@ EVIDENCE_KEYS: tuple[Key, ...] = (
 )
 
 DETAIL_KEYS: tuple[Key, ...] = (
-    Key("escape,enter,backspace", "back", "esc", "back to the overview", "Detail"),
-    Key("left", "other_gpu(-1)", "left right", "previous or next GPU", "Detail"),
+    Key("escape,enter,backspace", "back"),
+    Key("left", "other_gpu(-1)"),
     Key("right", "other_gpu(1)"),
     *_SCROLL_KEYS,
     *_quiet(*_DIAGNOSIS_KEYS, *TIMELINE_KEYS),
@@ -182,7 +176,7 @@ FLEET_KEYS: tuple[Key, ...] = (
 """Keys of the list of machines; all other keys are those of one that is opened."""
 
 REPLAY_KEYS: tuple[Key, ...] = (
-    Key("p,space", "pause", "space p", "play or pause; at the end, from the beginning", "Replay"),
+    Key("p,space", "pause", "space p", "play or pause; at the end, play it again", "Replay"),
     Key("plus,equals_sign", "speed(1)", "+ -", "faster or slower, 0.5x to 1000x", "Replay"),
     Key("minus", "speed(-1)"),
     Key("n", "to_mark(1)", "n N  { }", "to the next or previous finding", "Replay"),
@@ -319,7 +313,7 @@ def replay_footer(others: Footer) -> Footer:
     return (*_REPLAY_FOOTER, *[key for key in others if key[2] not in refused])
 
 
-_GROUPS = ("Move", "Processes", "Time", "Diagnosis", "View", "Job", "Detail", "General")
+_GROUPS = ("Move", "Processes", "Time", "Diagnosis", "View", "Job", "General")
 _REPLAY_GROUPS = ("Replay", "Time", *[name for name in _GROUPS if name != "Time"])
 
 

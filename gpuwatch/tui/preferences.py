@@ -110,7 +110,7 @@ def _chosen(view: View, theme: str) -> dict[str, Any]:
         "theme": theme,
         "sort": view.sort,
         "reverse": view.reverse,
-        "range_seconds": int(view.timeline.span_seconds),
+        "range_seconds": int(view.chosen_span_seconds),
     }
     if view.replay is None:
         found["interval_seconds"] = view.interval_seconds

@@ -768,8 +768,8 @@ class ReplayController(Controller):
         view.history, view.strips = loaded.history, StripCache()
         make_engine = self._player.make_engine if loaded.watched else None
         self._diagnosis.restart(loaded.engine, make_engine)
+        view.timeline = Timeline(view.chosen_span_seconds)
         view.mark = None
-        view.timeline = Timeline(view.timeline.span_seconds)
         if view.job.key is not None:
             view.job.look_at(view.job.key)
         self._jobs.on_snapshot(snapshot)
@@ -892,9 +892,10 @@ class ReplayController(Controller):
         if not isinstance(screen, CanvasScreen):
             return
         width, height = screen.size
-        count = replay_rows(self.view, height)
-        if count > 1 and height - count <= event.screen_y < height - 1:
-            self.seek(moment_at(self._player.state, event.screen_x, width))
+        # Above where it stands, and the keys.
+        count, keys = replay_rows(self.view, height), height - 1
+        if keys - count <= event.screen_y < keys - 1:
+            self.seek(moment_at(self.view, self._player.state, event.screen_x, width, height))
 
     def action_go_to(self) -> None:
         hints = ("14:30  14:30:05  +5m  -30s  50%", "enter goes there, esc cancels")

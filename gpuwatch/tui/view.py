@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
 from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, Gain, severity_place
 from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, Held, StripCache, TimeWindow
-from gpuwatch.tui.charts.timeline import FindingMark, Timeline
-from gpuwatch.tui.terminal.frame import Line, Run
+from gpuwatch.tui.charts.timeline import FIRST_SPAN, FindingMark, Timeline
+from gpuwatch.tui.terminal.frame import Line, Run, with_cell
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
 if TYPE_CHECKING:
@@ -80,6 +80,11 @@ class MarkedChange:
     """The next run; of a change, the job looked at where that uses no GPU."""
     after: BeforeOrAfter | None = None
     """Readings since, once enough has been seen to say what changed."""
+    chosen_span_seconds: float = FIRST_SPAN
+    """Range of the charts when it was marked."""
+    span_seconds: float = FIRST_SPAN
+    """Range in which before and after are both seen. The charts have it unless the person chose
+    another since."""
 
 
 PANES = ("small", "large", "hidden")
@@ -290,6 +295,22 @@ class View:
         step = min(span / 6, 30.0) if self.slow_link else 0.0
         return TimeWindow(now, span, step, timeline.end_seconds, timeline.cursor_seconds)
 
+    @property
+    def window_of_means(self) -> TimeWindow:
+        """Return the stretch of time that numbers beside charts are means of: the charts', but for
+        what was before a change."""
+        window, mark = self.window, self.mark
+        if mark is None:
+            return window
+        since = window.now - (mark.at if mark.after_from is None else mark.after_from)
+        return replace(window, span_seconds=min(window.span_seconds, max(1.0, since)))
+
+    @property
+    def chosen_span_seconds(self) -> float:
+        """Return the range that the person chose, whatever the charts show of a change."""
+        mark, span = self.mark, self.timeline.span_seconds
+        return span if mark is None or span != mark.span_seconds else mark.chosen_span_seconds
+
     def chart(
         self,
         key: tuple[Hashable, ...],
@@ -305,14 +326,18 @@ class View:
     ) -> list[list[Run]]:
         """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
         first; blank without a limit. What is drawn is kept for the next frame under ``key``. A
-        chart of how busy a GPU is has the colours of what ``held`` it up. ``braille``: for one
-        row of a list."""
+        chart of how busy a GPU is has the colours of what ``held`` it up, and a line where a change
+        was marked. ``braille``: for one row of a list."""
         if limit is None:
             return [[(" " * max(0, width), "text")]] * rows
         strip = self.strips.get((*key, width, rows))
         window = self.window if window is None else window
         glyphs = self.glyphs
-        return strip.draw(series, window, width, limit, glyphs, style, rows, held, braille=braille)
+        drawn = strip.draw(series, window, width, limit, glyphs, style, rows, held, braille=braille)
+        if self.mark is None or held is None or width <= 0:
+            return drawn
+        place = window.grid(width).place(self.mark.at)
+        return [with_cell(line, place, (glyphs.separator, "marker")) for line in drawn]
 
     @property
     def column_seconds(self) -> float:

@@ -144,6 +144,17 @@ def test_fine_samples_records_and_events_are_described(
     assert check(ran, readings.EVENTS)["status"] == "pass"
 
 
+def test_fine_samples_are_as_old_as_when_they_were_asked_for(
+    simulated: Machine, gpuwatch: Gpuwatch
+) -> None:
+    """However long the driver took for the readings before them in the same look."""
+    fake = simulated()
+    fake.gpu[0].waveform("square")
+    fake.delay("nvmlDeviceGetUtilizationRates", 0.4)
+    samples = check(gpuwatch("doctor", "--json"), readings.SAMPLES)["values"]
+    assert 0 <= samples["newest_age_seconds"] < samples["oldest_age_seconds"]
+
+
 @pytest.mark.parametrize(
     ("ahead", "says"),
     [

@@ -190,7 +190,8 @@ def test_the_header_adds_up_what_is_shown(told: Told) -> None:
     its job."""
     diagnosis, last = told.engine.diagnosis, told.snapshots[-1]
     gpus = {job.key: len(job.gpu_uuids) for job in last.jobs}
-    shown = [(finding_words.lost(one), one) for one in diagnosis.findings]
+    view = view_of(last)
+    shown = [(finding_words.lost(one, view), one) for one in diagnosis.findings]
     parts = [
         float(text.split("%")[0]) / 100.0 * gpus.get(one.job, len(one.gpus))
         for text, one in shown

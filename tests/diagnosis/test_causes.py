@@ -1,11 +1,12 @@
 """What is one cause, what it is called, and in which order causes stand."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Advice, Evidence, Finding, as_causes
+from gpuwatch.diagnosis.finding import Advice, Evidence, Finding, as_causes, in_short
 from gpuwatch.diagnosis.rules.shared.words import amount, lasting
 from gpuwatch.diagnosis.sentence import (
     GPUS,
@@ -18,6 +19,7 @@ from gpuwatch.diagnosis.sentence import (
     plain,
     template,
 )
+from tests.support.snapshots import gpu
 
 N = number
 STARVED = f"{GPUS} {IS} starved %s%% of the time: %s workers{either('', ' per rank')}"
@@ -111,6 +113,30 @@ def test_findings_of_one_cause_are_one(findings: list[Finding], causes: list[str
     """One sentence holds for all of them; what differs in more than numbers is another cause."""
     assert said(*findings) == causes
     assert filled(GPUS_PLACE, "all 8 GPUs", 8) == "All 8 GPUs"
+
+
+def test_one_cause_is_said_in_short_with_the_same_ranges() -> None:
+    """Where a job says it in other words, that form is left out."""
+    forms = [(f"{GPUS} idle {number(n)}%", f"{GPUS} idle: {'ab'[n > 60]}") for n in (58, 70)]
+    jobs = [
+        of_job(STARVED % (number(n), number(2)), n, pid=n, short=tuple(map(template, short)))
+        for n, short in zip((58, 70), forms, strict=True)
+    ]
+    [cause] = as_causes(jobs, str)
+    assert cause.short == ("{gpus} idle 58-70%",)
+
+
+@pytest.mark.parametrize(
+    ("about", "names"),
+    [((0,), "GPU 0"), ((0, 1, 2), "GPU 0-2"), (range(8), "8 GPUs"), ((0, 2, 4, 6, 7), "5 GPUs")],
+    ids=str,
+)
+def test_a_short_sentence_has_short_names(about: Sequence[int], names: str) -> None:
+    """A long list is counted; without its GPUs there is none."""
+    there = [gpu(f"GPU-{n}", n) for n in range(8)]
+    one = finding("fault", gpus=tuple([f"GPU-{n}" for n in about]), short=("{gpus} {gpus|is|are}",))
+    assert in_short(one, there) == [f"{names} {'is' if len(about) == 1 else 'are'}"]
+    assert in_short(one, ()) == []
 
 
 def test_a_cause_costs_and_advises_what_all_its_jobs_need() -> None:

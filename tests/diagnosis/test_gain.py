@@ -10,7 +10,7 @@ from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Advice, Finding, Gain, as_causes
 from gpuwatch.diagnosis.gain import lost_watts, with_gains
 from gpuwatch.diagnosis.rule import Firing, Rule
-from gpuwatch.diagnosis.rule_state import RuleState
+from gpuwatch.diagnosis.rule_state import RuleState, steadied
 from tests.diagnosis import engines as e
 from tests.diagnosis import windows as w
 
@@ -332,16 +332,16 @@ def test_around_the_least_nothing_comes_and_goes() -> None:
     ("factor", "low", "high", "said"),
     [
         (1.8, 1.5, 2.0, "about 1.8 times faster (1.5 to 2.0), limited by the GPU"),
-        (3.28, 2.9, 3.3, "2.9 to 3.3 times faster, limited by the GPU"),
-        (3.5, 3.5, 3.9, "3.5 to 3.9 times faster, limited by the GPU"),
+        (3.28, 2.9, 3.3, "about 3.3 times faster (at least 2.9), limited by the GPU"),
+        (3.5, 3.5, 3.9, "about 3.5 times faster (at most 3.9), limited by the GPU"),
         (1.6, 1.58, 1.62, "about 1.6 times faster, limited by the GPU"),
         (None, 1.0, 2.0, "at most 2.0 times faster, limited by the GPU"),
     ],
 )
-def test_an_estimate_at_an_end_of_its_range_is_said_as_the_range(
+def test_an_estimate_at_an_end_of_its_range_is_said_with_the_other(
     factor: float | None, low: float, high: float, said: str
 ) -> None:
-    """A number in brackets that repeats the one before them reads like a mistake."""
+    """It is the number that other pages have; repeated in brackets it reads like a mistake."""
     assert Gain(factor=factor, low=low, high=high, limited_by="the GPU").in_full == said
 
 
@@ -403,3 +403,19 @@ def test_workers_that_wait_and_compute_in_turns_fill_cores_by_and_by(
     reached."""
     gain = workers_to("loader_io_bound", window, 0.9, now, then)
     assert gain.factor == pytest.approx(measured, rel=CLOSE)
+
+
+@pytest.mark.parametrize(("high", "wanted"), [(3.4, "4"), (2.9, "3")])
+def test_a_limit_is_of_the_number_that_is_advised(high: float, wanted: str) -> None:
+    """A number that has hardly moved is kept with its own gain; one that promises more than can be
+    had now goes, with its limit."""
+
+    def workers(count: str, factor: float, high: float) -> Advice:
+        gain = Gain(factor=factor, low=2.0, high=high, limited_by=f"{count} workers")
+        raised = "Raise num_workers."
+        return Advice(raised, setting="num_workers", present="0", wanted=count, gain=gain)
+
+    [said] = steadied([workers("3", 2.8, high)], [workers("4", 3.0, 3.4)])
+    assert said.wanted == wanted
+    assert said.gain is not None
+    assert said.gain.limited_by == f"{wanted} workers"

@@ -45,6 +45,7 @@ def test_a_line_says_what_a_list_shows() -> None:
     assert brief.gpus[0].busy_percent == (10.0, 20.0, 30.0)
     assert brief.gpus[1].busy_percent is None
     assert brief.findings[0].summary == finding.summary
+    assert brief.findings[0].short[-1] == "GPU 0 starved: workers maxed out"
     assert brief.findings[0].cost_gpu_seconds == 12.3
     assert brief.lost_gpus == 0.5
     assert brief.problem.message == "The driver hangs."

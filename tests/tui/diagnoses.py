@@ -42,6 +42,10 @@ def starved(what: Snapshot, gpu: int = 0, **fields: object) -> Finding:
         "confidence": 0.92,
         "summary": f"GPU {gpu} waits for data 38% of the time: 2 loader workers are at their "
         "limit, 12 cores are free.",
+        "short": (
+            "{gpus} {gpus|waits|wait} for data {38}%: 2 workers maxed out, 12 cores idle",
+            "{gpus} starved: workers maxed out",
+        ),
         "gpus": (what.gpus[gpu].uuid,),
         "job": next((job.key for job in what.jobs if what.gpus[gpu].uuid in job.gpu_uuids), None),
         "since_unix_seconds": what.taken_at_unix_seconds - 127.0,
@@ -113,7 +117,7 @@ def broken(what: Snapshot, gpu: int = 0) -> Finding:
 def found_on_cpu() -> Finding:
     """The same of the job of ``scenes.one_job``, which uses no GPU."""
     says = "PID 4242: waited for data 31% of the time: its only loader worker is maxed out"
-    return replace(starved(machine(one_job())), gpus=(), job=KEY, summary=says)
+    return replace(starved(machine(one_job())), gpus=(), job=KEY, summary=says, short=())
 
 
 def nothing(what: Snapshot, verdict: str = "GPU 0 is kept busy: 97%.") -> Diagnosis:

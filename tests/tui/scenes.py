@@ -106,8 +106,19 @@ def one_job(**fields: Any) -> Job:
         "user": "ada",
         "ranks": (rank,),
         "members": (
-            member(role="rank", command="python train.py", cpu_percent=40.0),
-            member(4250, role="loader_worker", command="python train.py", parent_pid=4242),
+            member(
+                role="rank",
+                command="python train.py",
+                cpu_percent=40.0,
+                main_thread_cpu_percent=40.0,
+            ),
+            member(
+                4250,
+                role="loader_worker",
+                command="python train.py",
+                parent_pid=4242,
+                cpu_percent=90.0,
+            ),
         ),
         "gpu_uuids": ("GPU-a",),
     }
@@ -127,7 +138,7 @@ def without_driver() -> Snapshot:
         "install a driver."
     )
     rank = JobRank(pid=4242, started_at_unix_seconds=1000.0, loader_workers=1, pinned_memory=False)
-    problem = Problem(source="nvml", message=says, severity="warning")
+    problem = Problem(source="nvml", message=says, severity="error")
     return machine(one_job(ranks=(rank,), gpu_uuids=()), gpus=(), problems=(problem,))
 
 

@@ -81,14 +81,20 @@ def check(window: Window) -> Verdict:
     count = 0 if job.own_workers is None else round(job.own_workers.count)
     if steps and simulates is not None:
         cause = f"its main thread is busy stepping environments ({simulates})"
-        return _firing(found, cause, ramp(main, 50.0, 95.0), main)
+        short = "its main thread is busy stepping environments", "environment steps"
+        return _firing(found, cause, short, ramp(main, 50.0, 95.0), main)
     if not steps and count >= LEAST_COUNT and need is not None and need >= LEAST_PERCENT:
         what = simulates or "reinforcement-learning environments, or workers that prepare its data"
         cause = f"it waits for {number(count)} processes of its own at {number(need)}% of a core "
         cause += f"each ({what})"
         cause += ", which themselves mostly wait for a core" if _is_crowded(job) else ""
         clear = ramp(need, LEAST_PERCENT - 10.0, 80.0)
-        return _firing(found, cause, clear, main, crowded=_is_crowded(job))
+        processes = f"{number(count)} processes"
+        short = f"{processes} of the job are busy, {number(need)}% of a core each"
+        in_a_word = f"{processes} busy"
+        if _is_crowded(job):
+            short, in_a_word = f"{processes} of the job mostly wait for a core", "too few cores"
+        return _firing(found, cause, (short, in_a_word), clear, main, crowded=_is_crowded(job))
     return Clear("neither environments nor workers of its own are busy while the GPU idles")
 
 
@@ -103,7 +109,13 @@ def _is_crowded(job: JobFacts) -> bool:
 
 
 def _firing(
-    found: loading.Underfed, cause: str, clear: float, main: float, *, crowded: bool = False
+    found: loading.Underfed,
+    cause: str,
+    short: tuple[str, str],
+    clear: float,
+    main: float,
+    *,
+    crowded: bool = False,
 ) -> Firing:
     job, known = found.job, found.job.job.simulates is not None
     need, works = loaders.wanted(job.own_workers), main >= open_causes.MAIN_COMPUTES_PERCENT
@@ -114,6 +126,7 @@ def _firing(
     cures = RULE.cure if known else (see,)
     return found.idles(
         cause,
+        short,
         [
             Evidence("own workers' CPU", need, "% of a core each", LEAST_PERCENT,
                      f"no loader workers; {_queue_percent(job):.0f}% of it is waiting for a core",

@@ -54,12 +54,16 @@ def check(window: Window) -> Verdict:
     clear_if(bool(others) or busy >= UNUSED_PERCENT or memory >= DRIVERS_BYTES, "it is used")
     jobs = units.listed([f"job {job}" for job in gpu.allocated_to or ()])
     ask = Advice(
-        f"Check {jobs}: if the program uses fewer GPUs than it was given, ask for fewer "
-        "(--gpus, --gres), or start one process per GPU.",
+        f"Ask for fewer GPUs (--gpus, --gres) if {jobs} cannot use more; else start one process "
+        "per GPU.",
         why="nobody else gets the GPU until the job ends",
     )
     return Firing(
         summary=f"{GPUS} {IS} allocated to {jobs}, but no process uses {either('it', 'them')}",
+        short=(
+            f"{GPUS} {IS} allocated to a job, but no process uses {either('it', 'them')}",
+            f"{GPUS} {IS} allocated, but unused",
+        ),
         evidence=[
             Evidence("busy", busy, "%", UNUSED_PERCENT),
             Evidence("memory in use", memory, "bytes", float(DRIVERS_BYTES)),

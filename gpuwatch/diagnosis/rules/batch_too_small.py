@@ -52,7 +52,7 @@ RULE = Rule(
     title="batch too small",
     explains={"busy_without_work"},
     lost_while_busy=True,
-    chart="power_watts",
+    charts=("power_watts",),
 )
 ROOM = 0.5  # of the memory
 FILL_TO = 0.9  # of the memory
@@ -130,12 +130,18 @@ def _firing(gpus: list[GpuFacts], share: float, larger: Advice) -> Firing:
     sm, power = mean(map(cards.sm_when_busy, gpus)), mean(map(cards.power_when_busy, gpus))
     seen = [] if sm is None else [f"{number(sm)}% of the multiprocessors active"]
     seen += [] if power is None else [f"{number(power)} W"]
+    at = "" if power is None else f" at {number(power)} W"
+    room = f"{number(100 * (1 - share))}% of"
     idle_tensor_cores = all(
         words.is_below(gpu.tensor_active_percent, NO_TENSOR_PERCENT) for gpu in gpus
     )
     return Firing(
         summary=f"{GPUS} {IS} busy but underused ({', '.join(seen)}) "
-        f"with {number(100 * (1 - share))}% of the memory free: the batch is too small",
+        f"with {room} the memory free: the batch is too small",
+        short=(
+            f"{GPUS} {IS} underused{at}, {room} memory free: the batch is too small",
+            f"{GPUS} underused: batch too small",
+        ),
         evidence=[item for gpu in gpus for item in _evidence(gpu)],
         advice=(larger, _PRECISION) if idle_tensor_cores else (larger,),
         strength=0.5

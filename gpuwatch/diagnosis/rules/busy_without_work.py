@@ -67,7 +67,7 @@ RULE = Rule(
     # Many causes look like that.
     trust=0.80,
     lost_while_busy=True,
-    chart="power_watts",
+    charts=("power_watts",),
 )
 OTHER_WORK_SECONDS = 45.0
 SENDS_BYTES_PER_SECOND = 10e6
@@ -114,8 +114,10 @@ def _firing(window: Window, gpus: list[GpuFacts]) -> Firing:
     clear = max([cards.little_work_clearness(gpu) for gpu in gpus])
     unlimited = any(gpu.power_limit_watts is None for gpu in gpus)
     hold = OTHER_WORK_SECONDS if any(waits) else 0.0
+    summary, *short = _sentences(gpus, all(waits))
     return Firing(
-        summary=_summary(gpus, all(waits)),
+        summary=summary,
+        short=tuple(short),
         evidence=[item for gpu in gpus for item in _evidence(gpu)],
         advice=(_WAITS if all(waits) else _SMALL,),
         strength=0.8 if all(waits) else 0.4 + 0.4 * clear,
@@ -135,19 +137,35 @@ def _exchanges(window: Window) -> bool:
     return several and words.is_at_least(sent, SENDS_BYTES_PER_SECOND)
 
 
-def _summary(gpus: list[GpuFacts], waiting: bool) -> str:
+def _sentences(gpus: list[GpuFacts], waiting: bool) -> tuple[str, str, str]:
+    """Return the summary and its short forms."""
     busy = highest([gpu.busy_percent for gpu in gpus]) or 0.0
     power, sm = highest(map(cards.power_when_busy, gpus)), highest(map(cards.sm_when_busy, gpus))
+    is_busy = f"{GPUS} {IS} {number(busy)}% busy"
     if waiting:
         plateau = highest([gpu.power_plateau_watts for gpu in gpus]) or 0.0
+        down = f"{number(power or 0.0)} W, down from {number(plateau)} W"
+        it_waits = f"{either('it is', 'they are')} waiting"
         return (
-            f"{GPUS} {IS} {number(busy)}% busy but {either('draws', 'draw')} {number(power or 0.0)}"
-            f" W, down from {number(plateau)} W: {either('it is', 'they are')} waiting, not working"
+            f"{is_busy} but {either('draws', 'draw')} {down}: {it_waits}, not working",
+            f"{is_busy} at {down}: {it_waits}",
+            f"{is_busy} but only {either('waits', 'wait')}",
         )
-    at = "" if power is None else f" at {number(power)} W"
-    if sm is not None:
-        at += f" with {number(sm)}% of {either('its', 'their')} multiprocessors active"
-    return f"{GPUS} {IS} {number(busy)}% busy{at}: little work gets done"
+    limits = {gpu.power_limit_watts for gpu in gpus}
+    limit = limits.pop() if len(limits) == 1 else None
+    of = "" if limit is None else f" of {number(limit)} W"
+    at = "" if power is None else f" at {number(power)} W{of}"
+    active = (
+        ""
+        if sm is None
+        else f" with {number(sm)}% of {either('its', 'their')} multiprocessors active"
+    )
+    little = "little of it is work"
+    return (
+        f"{is_busy}{at}{active}: {little}",
+        f"{is_busy}{at or active}: {little}",
+        f"{GPUS}: {number(busy)}% busy, little work",
+    )
 
 
 def _evidence(gpu: GpuFacts) -> list[Evidence]:

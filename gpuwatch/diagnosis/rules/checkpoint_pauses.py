@@ -55,7 +55,7 @@ RULE = Rule(
     explains={"oscillation", "collective_wait", "straggler"},
     of_pauses=True,
     look_alike=5,
-    chart="write",
+    charts=("write",),
     chart_seconds=180.0,
 )
 
@@ -77,6 +77,7 @@ def _firing(window: Window, saves: list[Pause]) -> Firing:
     away, large = _went_away(saves), saved >= SAVE_BYTES
     how = "sent over the network" if away else "written"
     what = "" if saved <= 0.0 and reported else f", while {words.amount(saved)} was {how}"
+    size = f" ({words.amount(saved)} {'sent' if away else 'written'})" if what else ""
     evidence = [
         pauses.reported_evidence(saves, "checkpoint"),
         pauses.count_evidence(window, saves, "pauses with uploads" if away else
@@ -90,6 +91,7 @@ def _firing(window: Window, saves: list[Pause]) -> Firing:
     return Firing(
         summary=f"{pauses.summary(window, saves)}{what}: checkpoints "
         f"({words.in_percent(lost)} of the time)",
+        short=pauses.briefly(window, saves, f"checkpoints{size}", "to save"),
         evidence=evidence,
         strength=words.strength(
             1.0 if reported else words.ramp(saved, 16e6, 500e6),

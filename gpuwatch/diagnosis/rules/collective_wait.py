@@ -78,7 +78,7 @@ RULE = Rule(
     explains=cards.WAITING | {"memory_not_pinned", "sync_every_step", "too_many_workers"},
     lost_while_busy=True,
     look_alike=4,
-    chart="power_watts",
+    charts=("wait", "power_watts"),
 )
 GAP_PERCENT = 8.0  # of the time
 UNSEEN_GAP_PERCENT = 15.0  # where nothing shows what it does
@@ -213,11 +213,17 @@ def _firing_each_other(window: Window, gpus: list[GpuFacts], *, in_turns: bool) 
     elsewhere = None if job is None else job.job.behind_elsewhere
     known = elsewhere if last is None else cards.name_of(last)
     late = f"a different rank is late at each step{network}"
+    waits = f"{words.briefly(gpus)} wait for each other {words.in_percent(spun + idle)}"
+    briefly = "late by turns" if network == "" else "or for a slow network"
     if known is not None:
-        late = f"{known} launches its collectives last"
+        late, briefly = f"{known} launches its collectives last", f"{known} launches last"
+        briefly = "a rank elsewhere launches last" if last is None else briefly
+    if job is None:
+        briefly = ranks.IF_ONE_JOB
     return Firing(
         summary=f"{words.named(gpus)} wait for each other in collectives "
         f"{words.in_percent(spun + idle)} of the time: {late}{ranks.looks(window)}",
+        short=(f"{waits} of the time ({briefly})", waits),
         evidence=[
             Evidence("busy at less than half the working power", 100.0 * spun, "%",
                      100.0 * ALL_SPIN_SHARE, "of the time, on all of them alike"),
@@ -249,9 +255,14 @@ def _network(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     busy = _busy(gpus) >= cards.PINNED_PERCENT and _do_equal_work(gpus)
     if phase is None or not (sends and works_less and busy) or share < LEAST_EXCHANGE_SHARE:
         return None
+    waits = f"{words.briefly(gpus)} wait for the network"
     return Firing(
         summary=f"{words.named(gpus)} wait for the network about {words.in_percent(share)} of the "
         f"time, in collectives, while the machine sends {words.amount(sent)}/s",
+        short=(
+            f"{waits} about {words.in_percent(share)} of the time, sending {words.amount(sent)}/s",
+            f"{waits} {words.in_percent(share)}",
+        ),
         evidence=[
             Evidence("waits", 100.0 * share, "%", 100.0 * LEAST_EXCHANGE_SHARE, how),
             Evidence("power against what is sent", phase, "correlation",
@@ -339,6 +350,7 @@ def _firing(
             f"{name} {verb(waiting, 'waits', 'wait')} {gap} of the time in collectives for "
             f"{cards.who(window, late)}: {doing.says}{ranks.looks(window)}"
         )
+        short = ranks.waits_briefly(window, waiting, late, split.gap, doing.briefly)
         low = "below what this job draws when it works"
         least = words.highest([gpu.power_plateau_watts for gpu in [late, *others]])
     else:
@@ -347,10 +359,13 @@ def _firing(
             f"{verb(waiting, 'does', 'do')} little while {words.named([late])} idles {gap} of the "
             "time: ranks of one job waiting for it in a collective, or separate jobs"
         )
+        may = f"{words.briefly(waiting)} may wait for {words.briefly([late])}"
+        short = (f"{may}, which idles {gap}, or run separate jobs", may)
         low, lost = "little for this card", words.mean(map(cards.wasted_share, waiting)) or lost
         least = cards.little_power_share(late) * (late.power_limit_watts or 0.0)
     return Firing(
         summary=summary,
+        short=short,
         evidence=(
             Evidence(f"{name} busy", busy, "%", cards.PINNED_PERCENT,
                      "all the time, by the driver's count"),

@@ -36,7 +36,7 @@ from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Unknown, Ver
 from gpuwatch.diagnosis.rules.shared.loading import IDLE_SHARE, job_of
 from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses
 from gpuwatch.diagnosis.rules.shared.words import clear_if, keys
-from gpuwatch.diagnosis.sentence import GPUS, IS
+from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 RULE = Rule(title="cores far from GPU", has_look_alikes=False)
 FAR_STRENGTH = 0.6
@@ -83,6 +83,10 @@ def check(window: Window) -> Verdict:
     idles = any(gpu.busy and idle_outside_pauses(window, gpu) >= IDLE_SHARE for gpu in gpus)
     return Firing(
         summary=f"{GPUS} {IS} driven from cores of another NUMA node{where}",
+        short=(
+            f"{GPUS} {IS} driven from cores of another NUMA node",
+            f"{GPUS} {either('uses', 'use')} a far NUMA node",
+        ),
         evidence=evidence,
         advice=(bind,),
         severity=None if idles else "info",

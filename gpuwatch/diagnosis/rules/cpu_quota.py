@@ -47,6 +47,7 @@ RULE = Rule(
         "oscillation", "loader_cpu_bound", "too_many_workers", "loader_in_main_process",
         "python_bound", "batch_too_small", "straggler", "collective_wait",
     },
+    charts=("main", "worker"),
 )  # fmt: skip
 STEPS_THROTTLED_PERCENT = 25.0  # of its periods
 QUOTA_SHARE = 0.9  # of the cores
@@ -94,17 +95,22 @@ def _firing(
         Evidence("CPU used", used, "cores", quota, "it uses its whole quota" if full else
                  "on average it stays well below its quota", supports=full),
     ]  # fmt: skip
+    briefly = f"a CPU quota of {held_to}, hit in {number(throttled)}% of periods"
     if not found.gpus and found.idle_share < loading.STARVED_SHARE:
         # A loop on the CPU that has its data in time: what is lost is in the steps, and how much,
         # throttled periods do not say.
         complaint, lost = "The steps of the training loop are slow", None
+        slow = f"PID {found.job.job.own_pid} steps slowly"
+        short = (f"{slow}: {briefly}", f"{slow}: CPU quota")
     else:
         complaint, lost = found.complaint, found.lost_share
+        short = found.briefly(briefly, "CPU quota")
         evidence.insert(0, found.evidence)
         clearness.append(found.clearness)
     return Firing(
         summary=f"{complaint}: a CPU quota of {held_to}{visible} throttled "
         f"{of_several('the job', 'the jobs')} in {number(throttled)}% of its periods",
+        short=short,
         evidence=evidence,
         severity=found.severity,
         advice=_advice(window, found, quota, held_to, cores),

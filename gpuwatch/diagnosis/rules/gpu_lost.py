@@ -39,15 +39,15 @@ RULE = Rule(
     severity="error",
     cure=(
         Advice(
-            "Look for Xid in the kernel log, then reset the GPU or restart the machine, and start "
-            "the job from its last checkpoint.",
+            "Reset the GPU or restart the machine (look for Xid in the kernel log first), and "
+            "start the job from its last checkpoint.",
             why="no process can use that GPU until then",
         ),
     ),
     # What the GPUs left look like while they wait for the one that is gone.
     explains=WAITING | {"collective_wait", "pcie_degraded"},
     # Of the time before.
-    chart="temperature_celsius",
+    charts=("temperature_celsius",),
     # There is nothing to weigh.
     trust=1.03,
     has_look_alikes=False,
@@ -64,10 +64,12 @@ def check(window: Window) -> Verdict:
     there, says = len(window.gpus) - len(lost), f"the driver no longer reaches {named(lost)}"
     errors = [(gpu, error) for gpu in lost for error in recent_xids(window, gpu, XID_KINDS)]
     cures = dict.fromkeys([xid_of(error.code).cure for _, error in errors])
+    silent = f"{GPUS} {either('does', 'do')} not answer"
     why = f"; it reported {xid_words([error for _, error in errors])}" if errors else ""
     return Firing(
         summary=f"{GPUS} no longer {either('answers', 'answer')} the driver: "
         f"whatever ran there has died or hangs{why}",
+        short=(f"{silent}: whatever ran there has died or hangs", silent),
         evidence=(
             Evidence("GPUs that answer", float(there), None, float(len(window.gpus)), says),
             *[xid_evidence(window, gpu, error) for gpu, error in errors],

@@ -47,7 +47,7 @@ ROW_REPLACED, MANY_CORRECTED = 63, 92
 """Xid errors after which the memory still works: what they announce takes a reset, or nothing."""
 
 _DRAIN = Advice(
-    "Keep a checkpoint from before the errors, move the job to another GPU, reset this one and run "
+    "Restart the job on another GPU, from a checkpoint before the errors; reset this one and run "
     "the field diagnostic.",
     why="what was computed after an uncorrectable error cannot be trusted",
 )
@@ -138,9 +138,13 @@ def _firing(window: Window, cards: list[_Card], severity: str, advice: list[Advi
     says = dict.fromkeys([text for card in cards for text in card.troubles])
     if errors:
         says[xid_words([error for _, error in errors])] = None
+    shows = f"{GPUS} {either('shows', 'show')} memory errors"
+    codes = dict.fromkeys([f"Xid {error.code}" for _, error in errors])
+    first = next((text for card in cards for text in card.troubles), ", ".join(codes))
     return Firing(
         severity=severity,
-        summary=f"{GPUS} {either('shows', 'show')} memory errors: {'; '.join(says)}",
+        summary=f"{shows}: {'; '.join(says)}",
+        short=(f"{shows}: {first}", shows),
         evidence=[
             *[xid_evidence(window, gpu, error) for gpu, error in errors],
             *[item for card in cards for item in card.evidence],

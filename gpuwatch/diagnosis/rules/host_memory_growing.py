@@ -51,7 +51,7 @@ from gpuwatch.diagnosis.rules.shared.words import (
 from gpuwatch.diagnosis.sentence import number
 
 _ARRAYS = Advice(
-    "Hold what all workers read in numpy arrays or tensors instead of Python lists and dicts.",
+    "Hold what all workers read in numpy arrays or tensors, not in Python lists and dicts.",
     why="reading a Python object changes its reference count, which copies its page for each "
     "worker",
 )
@@ -116,9 +116,11 @@ def _firing(host: HostFacts, job: JobFacts, left: float | None) -> Firing:
     part = None if own is None or slope <= 0.0 else clamp(own / slope)
     missing = ("the memory of the loader workers (PSS)",) if part is None else ()
     swaps = (host.swap_growth_bytes or 0.0) >= SWAP_BYTES
+    summary, *short = _sentences(host, left, part)
     grows = ramp(slope / max(1.0, error or 0.0), SLOPE_ERRORS, 20.0)
     return Firing(
-        summary=_summary(host, left, part),
+        summary=summary,
+        short=tuple(short),
         evidence=_evidence(host, job, left, part),
         advice=_advice(job.workers, part),
         severity="error" if left is not None and left < URGENT_SECONDS else None,
@@ -131,13 +133,22 @@ def _firing(host: HostFacts, job: JobFacts, left: float | None) -> Firing:
     )
 
 
-def _summary(host: HostFacts, left: float | None, part: float | None) -> str:
+def _sentences(host: HostFacts, left: float | None, part: float | None) -> tuple[str, str, str]:
+    """Return the summary and its short forms."""
     swapped, slope = host.swap_growth_bytes or 0.0, host.memory_slope_bytes_per_second or 0.0
     if swapped >= SWAP_BYTES:
-        return f"Memory is full: the machine swapped {amount(swapped)} in the last minute"
-    who = "The loader workers'" if (part or 0.0) >= WORKERS_PART else "The host's"
+        full = "Memory is full"
+        swaps = f"{full}: the machine swapped {amount(swapped)} in the last minute"
+        return swaps, swaps, f"{full}: the machine swaps"
+    workers, growth = (part or 0.0) >= WORKERS_PART, amount(60.0 * slope)
+    who, briefly = ("The loader workers'", "The workers'") if workers else ("The host's",) * 2
     end = "" if left is None else f"; at this rate it runs out in {lasting(left)}"
-    return f"{who} memory grows by {amount(60.0 * slope)} a minute{end}"
+    soon = f"{growth} a minute" if left is None else f"full in {lasting(left)}"
+    return (
+        f"{who} memory grows by {growth} a minute{end}",
+        f"{briefly} memory grows by {growth} a minute{'' if left is None else f': {soon}'}",
+        f"Host memory grows: {soon}",
+    )
 
 
 def _evidence(

@@ -45,7 +45,7 @@ from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts
 from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, words
 from gpuwatch.diagnosis.rules.shared.words import clear_if, unknown_if
-from gpuwatch.diagnosis.sentence import GPUS, either, of_several
+from gpuwatch.diagnosis.sentence import GPUS, IS, either, of_several
 
 _UNSEEN = Advice(
     "Look for its processes as root on the host: sudo fuser -v /dev/nvidia*. If there are none, a "
@@ -58,7 +58,7 @@ RULE = Rule(
     of_rest=True,
     explains={"oscillation"},
     has_look_alikes=False,
-    chart="memory_used_bytes",
+    charts=("memory_used_bytes",),
 )
 IDLE_PERCENT = 1.0
 HELD_BYTES = words.GIB  # of the job's processes
@@ -114,11 +114,15 @@ def _firing(
         Evidence("CPU of its processes", cores, "cores", WORKING_CORES, "they wait"),
     ]  # fmt: skip
     memory = sum([held[gpu.uuid] for gpu in gpus])
+    memory_held = f"{words.amount(memory)} of memory {of_several('is', 'each is')} held"
     by_nobody = " by no process that the driver lists" if nobody else ""
     return Firing(
         # For how long is said beside it: a window is a minute at most.
-        summary=f"{GPUS} {either('runs', 'run')} nothing while {words.amount(memory)} of memory "
-        f"{of_several('is', 'each is')} held{by_nobody}",
+        summary=f"{GPUS} {either('runs', 'run')} nothing while {memory_held}{by_nobody}",
+        short=(
+            f"{GPUS} {either('runs', 'run')} nothing while {memory_held}",
+            f"{GPUS} {IS} idle, with {words.amount(memory)} held",
+        ),
         evidence=evidence,
         advice=(_UNSEEN,) if nobody else (_advice(window, gpus),),
         strength=(0.6 if missing else 0.8) + 0.2 * words.ramp(watched, LONG_ENOUGH_SECONDS, 120.0),

@@ -60,6 +60,7 @@ def check(window: Window) -> Verdict:
     gpus = dict.fromkeys([uuid for rank in stopped for uuid in rank.gpu_uuids])
     return Firing(
         summary=_summary(stopped, len(job.ranks), how),
+        short=(_short(stopped, len(job.ranks), how),),
         evidence=(
             Evidence("state of the training process", states,
                      says="t: held by a debugger" if traced else "T: stopped by a signal"),
@@ -71,6 +72,14 @@ def check(window: Window) -> Verdict:
         ),
         gpus=tuple(gpus) if len(stopped) < len(job.ranks) else (),
     )  # fmt: skip
+
+
+def _short(stopped: list[RankFacts], count: int, how: str) -> str:
+    """Return the short form of the summary."""
+    if count == 1:
+        return f"PID {stopped[0].pid} is {how}"
+    verb = "is" if len(stopped) == 1 else "are"
+    return f"{number(len(stopped))} of {number(count)} ranks {verb} {how}"
 
 
 def _action(stopped: list[RankFacts], traced: bool) -> str:

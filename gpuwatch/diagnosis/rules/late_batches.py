@@ -50,6 +50,7 @@ RULE = Rule(
     ),
     explains={"oscillation", "batch_too_small", "straggler", "loader_io_bound"},
     trust=0.9,
+    charts=("wait", "worker"),
 )
 
 
@@ -76,6 +77,7 @@ def check(window: Window) -> Verdict:
     ]  # fmt: skip
     return found.starves(
         "one slow batch at a time holds up those that are ready",
+        ("one slow batch at a time holds up the rest", "slow batches"),
         evidence,
         (1.0 - words.ramp(others, 0.0, RESTS_PERCENT + 10.0), words.ramp(busiest, 40.0, 90.0),
          words.ramp(runs, 0.5, 4.0)),

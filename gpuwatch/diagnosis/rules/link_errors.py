@@ -38,7 +38,7 @@ Sources
 from gpuwatch.diagnosis.facts.window import GpuFacts, PortFacts
 from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import present
-from gpuwatch.diagnosis.rules.shared.words import clear_if, keys, named, unknown_if
+from gpuwatch.diagnosis.rules.shared.words import clear_if, counted, keys, named, unknown_if
 from gpuwatch.diagnosis.sentence import GPUS, number
 
 # There is nothing to weigh.
@@ -73,22 +73,29 @@ def check(window: Window) -> Verdict:
         at_once=True,
     )
     about: list[GpuFacts] = []
+    short: tuple[str, ...] = ()
     if down:
         summary = f"{_names(down)} went down"
+        short = (f"{counted(len(down), 'InfiniBand port')} went down",)
     elif failed:
         about, summary = failed, f"NVLinks of {GPUS} failed and were trained again"
+        short = (f"NVLinks of {GPUS} failed",)
     elif noisy:
         errors = sum([port.errors_new for port in noisy])
         summary = f"{_names(noisy)} had {number(errors)} errors"
+        ports_had = f"{counted(len(noisy), 'InfiniBand port')} had"
+        short = (f"{ports_had} {number(errors)} errors", f"{ports_had} errors")
     elif resent:
         about, summary = resent, f"NVLinks of {GPUS} had errors"
     else:
         often = max([_replays_per_minute(gpu) for gpu in slow])
         about = slow
         summary = f"PCIe packets of {GPUS} are sent again, {number(round(often))} a minute"
+        short = (f"PCIe of {GPUS} resends {number(round(often))} a minute",)
     return Firing(
         severity="error" if down or failed else "warning",
         summary=summary,
+        short=short,
         evidence=[
             *[item for port in ports if port in down or port in noisy for item in _of_port(port)],
             *[item for gpu in read for item in _of_gpu(gpu)],
@@ -138,7 +145,7 @@ def _of_gpu(gpu: GpuFacts) -> list[Evidence]:
 
 def _port_advice(port: PortFacts) -> Advice:
     return Advice(
-        f"Clean or replace the cable or transceiver of {port.name} and look at the switch port "
-        f"(ibstat, mlxlink -d {port.device}); drain the machine if it goes down again.",
+        f"Clean or replace the cable of {port.name}, or its transceiver, and look at the switch "
+        f"port (ibstat, mlxlink -d {port.device}); drain the machine if it goes down again.",
         why="NCCL jobs over this port end, or wait until they time out, when it goes down",
     )

@@ -54,6 +54,7 @@ RULE = Rule(
     uses_workers=True,
     explains={"oscillation", "batch_too_small", "straggler"},
     look_alike=7,
+    charts=("wait", "worker"),
 )
 MAIN_WAITS_PERCENT = 60.0  # of a core
 SPARE_CORES = loaders.MOST_OF_A_CORE
@@ -92,16 +93,23 @@ def _firing(
     ranks, gpus = len(found.ranks) > 1, len(found.gpus) > 1
     # Of several jobs it is true of each rank, too, where a job has one.
     per_rank = either("", " per rank") if ranks == gpus else " per rank" if ranks else ""
+    a_rank = per_rank.replace(" per ", " a ")
     limit = "is maxed out" if count == 1 else "are maxed out"
     left = "" if spare is None else f", and {words.free(spare)}"
+    idle = "" if spare is None else ", no cores free"
     if spare is not None and spare >= 1.0:
         sit = "sit" if spare >= 2.0 else "sits"
         left = f" while {words.counted(int(spare), 'core')} {sit} idle"
+        idle = f", {words.counted(int(spare), 'core')} idle"
     resting = 1.0
     if main is not None and not found.reported_only:
         resting = words.ramp(main, MAIN_WAITS_PERCENT, 25.0)
     return found.starves(
         f"{words.counted(count, 'loader worker')}{per_rank} {limit}{left}",
+        (
+            f"{words.counted(count, 'worker')}{a_rank} maxed out{idle}",
+            f"{'worker' if count == 1 else 'workers'} maxed out",
+        ),
         [*_evidence(host, job, workers, need, main, spare), loaders.held_clock(host)],
         (words.ramp(need, loaders.WORKERS_AT_LIMIT_PERCENT - 5.0, 92.0), resting),
         advice=advice + _pinning(found),

@@ -74,6 +74,7 @@ RULE = Rule(
     uses_workers=True,
     cure=(_PERSISTENT,),
     explains={"oscillation", "batch_too_small", "python_bound", "straggler"},
+    charts=("wait", "main"),
 )
 MAIN_LOADS_PERCENT = 60.0  # of a core
 OTHERS_PERCENT = 8.0
@@ -166,6 +167,7 @@ def _in_threads(window: Window, found: Underfed) -> Firing | None:
     ]  # fmt: skip
     return found.starves(
         f"threads of the training process, at {count}, cannot load it faster",
+        (f"its threads, at {count}, load too slowly", "threads too slow"),
         evidence,
         (words.ramp(threads, least - 10.0, 2.0 * least), 1.0 - words.ramp(idle, 20.0, 70.0), 0.5),
         advice=_for_threads(loaders.spare_cores(window.host, found.job), threads),
@@ -185,16 +187,20 @@ def _waits_for_its_own(window: Window, found: Underfed) -> Firing:
     spare = loaders.spare_cores(window.host, found.job)
     if sleep:
         does = "sleep while making its batches, as if waiting for slow storage or another process"
+        short = "its own loader sleeps, as if on slow storage", "loader sleeps"
         why = f"they use {makers:.0f}% of a core and wait for the rest of the time: waits overlap"
         advice: tuple[Advice, ...] = (
             Advice("Give the loader more threads or processes, and let it read further ahead.",
                    why=why),
         )  # fmt: skip
     else:
-        does = f"cannot load it faster, at {number(makers / 100.0, 1)} cores"
+        cores = f"{number(makers / 100.0, 1)} cores"
+        does = f"cannot load it faster, at {cores}"
+        short = f"its own loader, at {cores}, is too slow", "loader too slow"
         advice = _for_threads(spare, makers)
     return found.starves(
         f"threads or processes of its own, and no loader workers, {does}",
+        short,
         [
             Evidence("loader workers", 0.0, says="no DataLoader worker loads for it"),
             found.stacks_evidence,
@@ -248,6 +254,7 @@ def _firing(window: Window, found: Underfed, main: float | None, loads: float | 
     raised = loaders.set_workers("Raise num_workers" if sure else see, 0, better, why)
     firing = found.starves(
         by_itself,
+        ("its main process loads, there are no workers", "no loader workers"),
         _evidence(found, main, loads),
         (1.0 if loads is not None else clear, 1.0 if sure or turns else 0.3),
         advice=(
@@ -263,8 +270,9 @@ def _firing(window: Window, found: Underfed, main: float | None, loads: float | 
     )
     if sure:
         return firing
+    short = found.briefly("may load in its main process, there are no workers", "may lack workers")
     idled = f"{found.complaint}: {may}"
-    return replace(firing, summary=idled, strength=UNPROVEN * firing.strength)
+    return replace(firing, summary=idled, short=short, strength=UNPROVEN * firing.strength)
 
 
 def _evidence(found: Underfed, main: float | None, loads: float | None) -> list[Evidence | None]:

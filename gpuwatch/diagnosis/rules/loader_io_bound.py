@@ -83,7 +83,7 @@ RULE = Rule(
     cure=(_SHARDS,),
     explains={"oscillation", "loader_in_main_process", "batch_too_small", "straggler"},
     look_alike=8,
-    chart="read",
+    charts=("wait", "worker", "read"),
 )
 DISK_WAIT_PERCENT = 25.0  # of the workers' time
 IO_PRESSURE_PERCENT = 20.0
@@ -170,6 +170,7 @@ def _over_network(
     ]  # fmt: skip
     return found.starves(
         f"{_they_wait(workers)} for the network",
+        (f"{_they_wait(workers, briefly=True)} for the network", "slow network"),
         evidence,
         (0.3 if waits is None else words.ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0),),
         advice=_more_at_once(window, found, workers),
@@ -231,8 +232,9 @@ def _firing_asleep(window: Window, found: Underfed, workers: WorkerFacts) -> Fir
     sure, main = found.waits_for_data, found.main_idle_percent
     busy = 0.0 if share is None else words.ramp(share, AT_WORK_SHARE - 0.1, 0.95)
     one = round(workers.count) == 1
-    do = "sleeps" if one else "sleep"
+    rest = do = "sleeps" if one else "sleep"
     if used >= COMPUTES_PERCENT:
+        rest = f"often {do}"
         do = "computes and sleeps in turns" if one else "compute and sleep in turns"
     evidence = [
         found.stacks_evidence,
@@ -248,6 +250,10 @@ def _firing_asleep(window: Window, found: Underfed, workers: WorkerFacts) -> Fir
     return found.starves(
         f"{words.counted(workers.count, 'loader worker')} {do} while making batches, as if "
         "waiting for slow storage, a pipe or another process",
+        (
+            f"{words.counted(workers.count, 'worker')} {rest}, as if on slow storage",
+            "worker sleeps" if one else "workers sleep",
+        ),
         evidence,
         (1.0,) if sure else (busy, 1.0 - words.ramp(main or 0.0, 10.0, REST_PERCENT), 0.5),
         advice=_more_at_once(window, found, workers),
@@ -258,16 +264,18 @@ def _firing_asleep(window: Window, found: Underfed, workers: WorkerFacts) -> Fir
     )
 
 
-def _they_wait(workers: WorkerFacts | None) -> str:
+def _they_wait(workers: WorkerFacts | None, *, briefly: bool = False) -> str:
     if workers is None:
         return "the training process waits"
     wait = "waits" if workers.count == 1 else "wait"
-    return f"{words.counted(workers.count, 'loader worker')} {wait}"
+    return f"{words.counted(workers.count, 'worker' if briefly else 'loader worker')} {wait}"
 
 
 def _firing(window: Window, found: Underfed, waits: float, workers: WorkerFacts | None) -> Firing:
     over, again = _from_a_server(window, found), _read_again(window, found)
     who = f"{_they_wait(workers)} for {over or 'the disk'}"
+    near = "storage on the network" if over else "the disk"
+    briefly = f"{_they_wait(workers, briefly=True)} for {near}"
     pressure, reads = _io_pressure(window, found), found.job.read_bytes_per_second
     pressed = 0.5 if pressure is None else words.ramp(pressure, IO_PRESSURE_PERCENT / 2.0, 40.0)
     rate = "" if reads is None else f" ({words.amount(reads)}/s are read now)"
@@ -277,12 +285,13 @@ def _firing(window: Window, found: Underfed, waits: float, workers: WorkerFacts 
     )
     if over:
         storage = Advice(
-            f"Copy the data from {over} to a local disk before the run, or keep in memory what "
+            f"Copy the data from {over} to a local disk, before the run, or keep in memory what "
             "fits.",
             why=f"{_they_wait(workers)} for its answers, not for a core or a local disk",
         )
     if again >= AGAIN_SHARE:
         who += ", which reads again what memory could not keep"
+        briefly += ", for want of memory"
         storage = Advice(
             "Make the dataset fit into memory (smaller or pre-resized files, half the image size), "
             "or give the job more of it (Slurm --mem, the container's limit); fewer workers that "
@@ -291,6 +300,7 @@ def _firing(window: Window, found: Underfed, waits: float, workers: WorkerFacts 
         )
     return found.starves(
         who,
+        (briefly, "slow storage" if over else "slow disk"),
         _evidence(window, found, waits, again, workers),
         (words.ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0), pressed),
         advice=(storage, *RULE.cure, *((_AHEAD,) if found.worker_count == 0 else ())),

@@ -78,7 +78,7 @@ RULE = Rule(
     cure=(_OUTLIVE,),
     explains={"memory_nearly_full"},
     has_look_alikes=False,
-    chart="memory_used_bytes",
+    charts=("memory_used_bytes",),
     chart_seconds=600.0,
 )
 CLEAR_OF_ERROR = ((300.0, 4.0), (150.0, 8.0), (90.0, 12.0), (45.0, 15.0))
@@ -185,6 +185,10 @@ def _firing(growing: list[_Growth], seen: float, *, serves: bool) -> Firing:
         severity=severity,
         summary=f"Memory use on {GPUS} grows by {_rate(first.slope)}: at this rate "
         f"{either('it is', 'the first is')} full in {when}",
+        short=(
+            f"Memory use on {GPUS} grows by {_rate(first.slope)}: full in {when}",
+            f"Memory of {GPUS} may fill in {soonest}",
+        ),
         evidence=[item for growth in growing for item in _evidence(growth)],
         advice=(_KEPT, act) if serves else (*RULE.cure, act),
         strength=0.6 + 0.4 * ramp(seen, LEAST_SECONDS, SURE_SECONDS),

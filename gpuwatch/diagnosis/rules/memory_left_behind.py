@@ -37,8 +37,8 @@ from gpuwatch.diagnosis.rules.shared.words import unknown_if
 from gpuwatch.diagnosis.sentence import GPUS, either
 
 _FREE = Advice(
-    "See what still has the card open (sudo fuser -v /dev/nvidia*) and end it; if nothing has, "
-    "reset the GPU when nobody uses it: nvidia-smi --gpu-reset.",
+    "See what still has the card open (sudo fuser -v /dev/nvidia*) and end it; reset the GPU if "
+    "nothing has, when nobody uses it: nvidia-smi --gpu-reset.",
     why="the process that the memory is held for has ended, so nothing will free it by itself",
 )
 RULE = Rule(
@@ -47,7 +47,7 @@ RULE = Rule(
     explains={"idle_holding_memory"},
     covers={"idle_holding_memory"},
     has_look_alikes=False,
-    chart="memory_used_bytes",
+    charts=("memory_used_bytes",),
 )
 LEFT_BYTES = 256e6
 HOLD_SECONDS = 30.0
@@ -66,9 +66,12 @@ def check(window: Window) -> Verdict:
     pids = list(dict.fromkeys([str(process.pid) for process in gone]))
     who = f"PID {pids[0]}, which no longer exists"
     who = f"PIDs {' '.join(pids)}, which no longer exist" if len(pids) > 1 else who
+    holds = f"{GPUS} {either('holds', 'hold')} {words.amount(_memory(gone))}"
     return Firing(
-        summary=f"{GPUS} {either('holds', 'hold')} {words.amount(_memory(gone))} of memory "
-                f"for {who}",
+        summary=f"{holds} of memory for {who}",
+        short=(
+            f"{holds} of memory for processes that no longer exist", f"{holds} of dead processes",
+        ),
         evidence=[
             Evidence(f"{words.named([gpu])} memory of processes that are gone",
                      _memory(left[gpu.uuid]), "bytes", LEFT_BYTES,

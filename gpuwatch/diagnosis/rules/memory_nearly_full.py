@@ -60,7 +60,7 @@ RULE = Rule(
         ),
     ),
     has_look_alikes=False,
-    chart="memory_used_bytes",
+    charts=("memory_used_bytes",),
     chart_seconds=600.0,
 )
 FULL = 0.96  # of the card's memory
@@ -87,6 +87,10 @@ def check(window: Window) -> Verdict:
     free = amount(min([_free(gpu) for gpu in full]))
     return Firing(
         summary=f"The memory of {GPUS} is {in_percent(most)} used: {free} left{others}",
+        short=(
+            f"The memory of {GPUS} is {in_percent(most)} used: {free} left",
+            f"Memory of {GPUS} is {in_percent(most)} used",
+        ),
         evidence=[
             Evidence(f"{named([gpu])} highest memory use", memory_most(gpu), "bytes",
                      FULL * _total(gpu), f"of {amount(_total(gpu))}")

@@ -49,6 +49,7 @@ RULE = Rule(
         ),
     ),
     explains={"oscillation", "python_bound", "batch_too_small", "straggler"},
+    charts=("pcie_rx_bytes_per_second", "main"),
 )
 MOSTLY = 0.6
 """Share of the idle time: a loop that waits for data for so much of it does not wait for copies."""
@@ -100,6 +101,7 @@ def _firing(found: loading.Underfed, traffic: float | None, copies: float | None
     much = "" if traffic is None else f" ({words.amount(traffic)}/s)"
     return Firing(
         summary=f"{found.complaint} while batches were copied from unpinned memory{much}",
+        short=found.briefly(f"batches are copied from unpinned memory{much}", "unpinned copies"),
         evidence=_evidence(found, traffic, main, copies),
         strength=words.strength(found.clearness, clear, copied, missing=len(missing)),
         missing=missing,

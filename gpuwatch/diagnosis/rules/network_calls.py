@@ -57,6 +57,7 @@ RULE = Rule(
     explains={"oscillation", "batch_too_small"},
     # It may be another thread whose answer is due.
     trust=0.9,
+    charts=("main",),
 )
 RESTS_PERCENT = 50.0
 """Percent of a core, or of the workers' time in waits."""
@@ -128,6 +129,7 @@ def _firing(found: Underfed, waits: float, least: float) -> Firing:
     workers, idle = found.workers, _idle_beside_crowding(found)
     return Firing(
         summary=f"{found.complaint}: the training loop waits for answers from the network",
+        short=found.briefly("the loop waits for answers from the network", "network calls"),
         evidence=(
             found.evidence,
             Evidence("waits for the network", 100.0 * waits, "% of the time", 100.0 * least,

@@ -31,7 +31,16 @@ Sources
 from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import UNUSED_PERCENT, required_load, unused
 from gpuwatch.diagnosis.rules.shared.loading import job_of
-from gpuwatch.diagnosis.rules.shared.words import clear_if, keys, named, ramp, unknown_if, verb
+from gpuwatch.diagnosis.rules.shared.words import (
+    briefly,
+    clear_if,
+    counted,
+    keys,
+    named,
+    ramp,
+    unknown_if,
+    verb,
+)
 from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
@@ -59,7 +68,8 @@ def check(window: Window) -> Verdict:
     way = _ALL_OF_THEM.get(job.job.framework or "", "write and start it for several")
     left = f"{number(more)} more that it may use {'is' if more == 1 else 'are'} untouched"
     left = f"{named(rests)} {verb(rests, 'runs', 'run')} nothing" if rests else left
-    used = named([gpu for gpu in gpus if gpu not in rests])
+    works = [gpu for gpu in gpus if gpu not in rests]
+    used = named(works)
     name_them = Advice(
         "Name only the GPUs that the job uses in CUDA_VISIBLE_DEVICES; to use all of "
         f"them, {way.format(len(gpus) + max(0, more))}.",
@@ -68,6 +78,7 @@ def check(window: Window) -> Verdict:
     )
     return Firing(
         summary=f"The job uses only {used}: {left}",
+        short=(f"Only {briefly(works)} works: {counted(len(rests) or more, 'GPU')} unused",),
         evidence=[
             *[Evidence(f"{named([gpu])} busy", gpu.busy_percent, "%", UNUSED_PERCENT)
               for gpu in rests],

@@ -60,12 +60,16 @@ def check(window: Window) -> Verdict:
     on_gpu, pids = _gpu_memory(window, job), " ".join([str(one.pid) for one in left[:PIDS_NAMED]])
     holding = f", holding {amount(on_gpu)} of GPU memory" if on_gpu else ""
     more = f" and {len(left) - PIDS_NAMED} more" if len(left) > PIDS_NAMED else ""
-    end = "Check that they are doing nothing (py-spy dump --pid PID), then end them with "
+    outlived = f"{counted(count, 'loader worker')} {'has' if count == 1 else 'have'} outlived"
+    end = "If they are doing nothing (py-spy dump --pid PID), end them with "
     end += f"kill {pids}{more}." if pids else "kill and their PIDs."
     resident = sum([one.memory_resident_bytes or 0 for one in left])
     return Firing(
-        summary=f"{counted(count, 'loader worker')} {'has' if count == 1 else 'have'} outlived the "
-        f"training process{holding}",
+        summary=f"{outlived} the training process{holding}",
+        short=(
+            f"{outlived} the training{holding}",
+            f"{counted(count, 'worker')} outlived the training",
+        ),
         evidence=[
             Evidence("workers without a parent", float(count), None, 1.0,
                      "the process that started them has ended"),

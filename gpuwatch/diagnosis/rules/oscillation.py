@@ -100,7 +100,8 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
     period = words.mean([wave.period_seconds for _, wave in swinging])
     ranks = () if window.job is None else loading.driving(window.job, gpus)
     rhythm = "without a rhythm" if period is None else f"every {words.lasting(period)}"
-    waits = f"{either('works', 'work')} in bursts, {rhythm}: idle {words.in_percent(lost)}"
+    share, (why, briefly) = words.in_percent(lost), _for_what(ranks, window)
+    waits = f"{either('works', 'work')} in bursts, {rhythm}: idle {share}"
     outside = window.job is not None and open_causes.waits_outside(window.job, ranks)
     clear = words.strength(
         words.ramp(lost, IDLE_SHARE - 0.05, 0.4),
@@ -108,7 +109,11 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
         1.0 if period is not None else 0.3,
     )
     return Firing(
-        summary=f"{GPUS} {waits} of the time{_for_what(ranks, window)}",
+        summary=f"{GPUS} {waits} of the time{why}",
+        short=(
+            f"{GPUS} {either('works', 'work')} in bursts, {rhythm}: idle {share}{briefly}",
+            f"{GPUS} {either('idles', 'idle')} {share} between bursts",
+        ),
         evidence=_evidence(window, first, lost, period, ranks),
         advice=(_advice(window, ranks),),
         # What comes without a rhythm can be a person, or requests.
@@ -121,12 +126,19 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
     )
 
 
-def _for_what(ranks: Sequence[RankFacts], window: Window) -> str:
+def _for_what(ranks: Sequence[RankFacts], window: Window) -> tuple[str, str]:
+    """Return how the summary ends, and its short form."""
     wait = loading.reported_wait(ranks)
     if wait is not None and wait >= loading.STARVED_SHARE:
-        return f"; the job reports waiting for data {words.in_percent(wait)} of the time"
+        share = words.in_percent(wait)
+        return (
+            f"; the job reports waiting for data {share} of the time",
+            f"; waits for data {share}",
+        )
     left = units.listed(open_causes.causes(window, ranks), "or")
-    return f", waiting for {left}" if left else "; no known cause fits"
+    if left:
+        return f", waiting for {left}", ", the cause is uncertain"
+    return ("; no known cause fits",) * 2
 
 
 def _evidence(
@@ -165,6 +177,4 @@ def _advice(window: Window, ranks: Sequence[RankFacts]) -> Advice:
     if wait is not None and wait >= loading.STARVED_SHARE:
         see = f"See what makes the batches late: gpuwatch diagnose --stacks --pid {job.job.pid}."
         return Advice(see, why="the job waits for data, and its workers' CPU does not show why")
-    return Advice(
-        f"Before changing anything, get {open_causes.what_decides(window, ranks)}.", why=why
-    )
+    return Advice(f"Before any change, get {open_causes.what_decides(window, ranks)}.", why=why)

@@ -117,6 +117,7 @@ def _together(gpus: list[GpuFacts]) -> Firing:
     programs = words.counted(count, "other program") if count else "other programs"
     how = " through MPS, side by side" if mps else " of the same user"
     taken = f"they take {number(share)}% of the time"
+    briefly = f"they take {number(share)}%" + ("" if own is None else f", this one {number(own)}%")
     taken += "" if own is None else f", this one {number(own)}%"
     video = f"; the video encoder is {number(encoder or 0.0)}% busy" if encodes else ""
     why = "processes on one GPU take turns unless MPS runs their kernels side by side"
@@ -127,17 +128,22 @@ def _together(gpus: list[GpuFacts]) -> Firing:
     return Firing(
         severity="info",
         summary=f"{GPUS} {IS} shared with {programs}{how}: {taken}{video}",
+        short=(f"{GPUS} {IS} shared with {programs}: {briefly}", _shared(share)),
         evidence=[
             *_evidence(gpus),
             Evidence("video encoder", encoder, "%", cards.ENCODES_PERCENT, supports=encodes),
         ],
         advice=(
-            Advice("Leave it as it is if together they get more done than one after the other: "
-                   "compare their combined throughput with that of one alone.", why=why),
+            Advice("Leave it as it is if they get more done together: compare their combined "
+                   "throughput with that of one after the other.", why=why),
         ),
         strength=0.75,
         gpus=words.keys(gpus),
     )  # fmt: skip
+
+
+def _shared(percent: float) -> str:
+    return f"{GPUS} {IS} shared: others take {number(percent)}%"
 
 
 def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
@@ -153,6 +159,7 @@ def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
     )
     return Firing(
         summary=f"{GPUS} {IS} shared by several programs that take turns: {taken}",
+        short=(f"{GPUS} {IS} shared by several programs: {taken}", _shared(share)),
         evidence=_evidence(gpus),
         advice=(move,),
         strength=0.75 + 0.25 * words.ramp(share, BUSY_PERCENT, 25.0),
@@ -164,14 +171,14 @@ def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
 def _holding(gpus: list[GpuFacts], *, friendly: bool) -> Firing:
     held = highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
     ask = Advice(
-        f"Before trying a larger batch, ask whether {units.listed(_others(gpus))} can free it, or "
-        "use another GPU.",
+        f"Use another GPU, or ask whether {units.listed(_others(gpus))} can free it, before you "
+        "try a larger batch.",
         why="memory that others hold cannot be used here",
     )
     if friendly:
         ask = Advice(
-            f"Before trying a larger batch, count what {units.listed(_others(gpus))} may still "
-            "need.",
+            f"Count what {units.listed(_others(gpus))} may still need, before you try a larger "
+            "batch.",
             why="programs that share a GPU share its memory as well",
         )
     own = "programs under MPS" if _runs_mps(gpus[0]) else "programs of the same user"
@@ -181,6 +188,10 @@ def _holding(gpus: list[GpuFacts], *, friendly: bool) -> Firing:
     return Firing(
         severity=None if any(_is_crowded(gpu) for gpu in gpus) else "info",
         summary=f"Other {holders} hold {words.amount(held)} of memory on {GPUS}{little}",
+        short=(
+            f"Other programs hold {words.amount(held)} of memory on {GPUS}",
+            f"Others hold {words.amount(held)} on {GPUS}",
+        ),
         evidence=_evidence(gpus),
         advice=(ask,),
         strength=0.7,

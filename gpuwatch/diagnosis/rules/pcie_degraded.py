@@ -61,6 +61,7 @@ RULE = Rule(
     # A thread that waits for a copy spins, which looks like Python at work.
     explains={"memory_not_pinned", "oscillation", "python_bound"},
     look_alike=9,
+    charts=("pcie_rx_bytes_per_second",),
 )
 HALF = 0.5  # of the possible rate
 QUARTER = 0.25
@@ -122,6 +123,8 @@ def _firing(gpus: list[GpuFacts], ratios: list[float]) -> Firing:
     best = f"generation {first.identity.pcie_generation_max} x{first.identity.pcie_width_max}"
     copies = either("the GPU waits", "the GPUs wait")
     cost = f"; {copies} for copies {in_percent(loss or 0.0)} of the time" if waits else ""
+    briefly = f": {in_percent(loss or 0.0)} waiting for copies" if waits else ""
+    gen, best_gen = [text.replace("generation", "gen") for text in (link, best)]
     harmless = Advice(
         "Leave it as it is if the card sits in an external box, on a riser or in a narrow slot.",
         setting="PCIe link",
@@ -141,6 +144,10 @@ def _firing(gpus: list[GpuFacts], ratios: list[float]) -> Firing:
         severity=None if matters else "info",
         summary=f"The PCIe {either('link', 'links')} of {GPUS} {either('runs', 'run')} at {link} "
         f"under load instead of {best}{cost}",
+        short=(
+            f"PCIe of {GPUS} runs at {gen}, not {best_gen}{briefly}",
+            f"PCIe of {GPUS} is slow ({gen})",
+        ),
         evidence=[item for gpu in gpus for item in _evidence(gpu)],
         advice=(reseat, *RULE.cure) if matters else (harmless,),
         strength=0.75 + 0.25 * ramp(ratio, HALF, 0.1) if waits else 0.6,

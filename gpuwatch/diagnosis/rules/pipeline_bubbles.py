@@ -38,7 +38,7 @@ from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import WAITING, Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import settle_early
 from gpuwatch.diagnosis.rules.shared.ranks import looks, ranks_of
-from gpuwatch.diagnosis.rules.shared.words import clear_if, keys, named, ramp, unknown_if
+from gpuwatch.diagnosis.rules.shared.words import briefly, clear_if, keys, named, ramp, unknown_if
 from gpuwatch.diagnosis.sentence import number
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
@@ -133,17 +133,21 @@ def _firing(
 ) -> Firing:
     """``turns``: how exactly they alternate; ``None``: it is inferred from how busy they are."""
     at_once = len(gpus) * (1.0 - lost)
+    at_a_time = f"{number(at_once, 1)} of {number(len(gpus))} at a time"
     how, strength, evidence = "one after the other, it seems", 0.6, None
+    turn = "seem to work in turns"
     if turns is not None:
-        how = "in turns"
+        how, turn = "in turns", "work in turns"
         strength = 0.6 + 0.4 * ramp(turns, TURNS, 1.0) - 0.1 * (window.job is None)
         does = "draws power" if by_power else "is busy"
         says = f"where one {does}, the others do less"
         evidence = Evidence("turns", 100.0 * turns, "%", 100.0 * TURNS, says)
+    turns = f"{briefly(gpus)} {turn}"
     return Firing(
-        summary=f"{named(gpus)} work {how}, {number(at_once, 1)} of {number(len(gpus))} at a time: "
+        summary=f"{named(gpus)} work {how}, {at_a_time}: "
         "pipeline stages, or parts of one model split over GPUs, that wait for each other"
         f"{looks(window)}",
+        short=(f"{turns}, {at_a_time}, as pipeline stages do", turns),
         evidence=[
             Evidence("GPUs at work at a time", at_once, None, float(len(gpus)),
                      "on average; the others wait"),

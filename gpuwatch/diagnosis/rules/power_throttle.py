@@ -70,7 +70,7 @@ RULE = Rule(
     explains={"straggler", "collective_wait", "busy_without_work", "batch_too_small"},
     lost_while_busy=True,
     look_alike=2,
-    chart="power_watts",
+    charts=("sm_clock_mhz", "power_watts"),
 )
 LOWERED = 0.95  # of the default limit
 CAP_SHARE = 0.10  # of the time
@@ -143,6 +143,7 @@ def _braked(window: Window, gpus: list[GpuFacts]) -> Firing:
     share = max([_held(window, gpu, cards.POWER_BRAKE) for gpu in gpus])
     return Firing(
         summary=f"{GPUS} {IS} slowed by the hardware's power brake {in_percent(share)} of the time",
+        short=(f"{GPUS} {IS} braked for power {in_percent(share)}",),
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
         advice=(_SUPPLY,),
         strength=0.9 + 0.1 * ramp(share, BRAKE_SHARE, 0.2),
@@ -170,6 +171,10 @@ def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
     return Firing(
         summary=f"{GPUS} {IS} capped at {number(limit)} W, below the card's own limit of "
         f"{number(default)} W{slower}",
+        short=(
+            f"{GPUS} {IS} capped at {number(limit)} W of the card's {number(default)} W{slower}",
+            f"{GPUS} capped at {number(limit)} W, not {number(default)} W",
+        ),
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
         advice=(reset,),
         strength=0.65 if blind else 0.95,
@@ -194,6 +199,7 @@ def _set_low(window: Window, gpu: GpuFacts) -> float | None:
 def _clocks(window: Window, gpus: list[GpuFacts]) -> Firing:
     loss = highest([_set_low(window, gpu) for gpu in gpus]) or 0.0
     named_by_driver = _held(window, gpus[0], APPLICATION_CLOCKS) >= CAP_SHARE
+    runs = f"{GPUS} {either('runs', 'run')} {in_percent(loss)}"
     what, option = ("application", "-rac") if named_by_driver else ("locked", "-rgc")
     reset = Advice(
         f"Reset the {what} clocks if they were not set on purpose: sudo nvidia-smi "
@@ -201,8 +207,11 @@ def _clocks(window: Window, gpus: list[GpuFacts]) -> Firing:
         why="neither heat nor power holds the clock down",
     )
     return Firing(
-        summary=f"{GPUS} {either('runs', 'run')} {in_percent(loss)} below the highest clock, and "
-        "neither heat nor power explains it",
+        summary=f"{runs} below the highest clock, and neither heat nor power explains it",
+        short=(
+            f"{runs} below the highest clock, but not for heat or power",
+            f"{runs} below top clock",
+        ),
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
         advice=(reset,),
         strength=0.7 + 0.25 * ramp(loss, SET_LOW, 0.6),

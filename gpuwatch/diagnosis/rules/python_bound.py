@@ -78,6 +78,7 @@ RULE = Rule(
     # A busy main thread is also what a thread that waits for its GPU looks like.
     trust=0.90,
     look_alike=10,
+    charts=("main",),
 )
 IDLE_SHARE = 0.15  # of the time
 MAIN_THREAD_LEAST_PERCENT = 40.0
@@ -213,6 +214,10 @@ def _firing(window: Window, found: Underfed, main: float, process: float | None)
     return Firing(
         summary=f"{found.who} had no kernel to run {words.in_percent(found.idle_share)} of the "
         f"time: Python, at {number(limit)}% of a core, cannot launch them fast enough",
+        short=found.briefly(
+            f"Python, at {number(limit)}% of a core, launches kernels too slowly",
+            "Python is too slow",
+        ),
         evidence=[*_evidence(found, main, process, flat), loaders.held_clock(window.host)],
         strength=words.strength(
             words.ramp(found.idle_share, IDLE_SHARE - 0.05, 0.4),

@@ -49,6 +49,7 @@ RULE = Rule(
     explains={"oscillation", "python_bound", "validation_pauses"},
     of_pauses=True,
     look_alike=6,
+    charts=("main",),
     chart_seconds=180.0,
 )
 JAX_CURE = (
@@ -75,6 +76,7 @@ def check(window: Window) -> Verdict:
     return Firing(
         summary=f"{pauses.summary(window, found)}, while compilers ran: the job recompiles "
         f"({words.in_percent(lost)} of the time)",
+        short=pauses.briefly(window, found, "the job recompiles", "to compile"),
         evidence=[
             pauses.count_evidence(window, found, "pauses with compilers", float(LEAST_PAUSES)),
             pauses.longest_evidence(found, "no kernel ran meanwhile"),

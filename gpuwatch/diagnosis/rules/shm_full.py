@@ -75,9 +75,13 @@ def check(window: Window) -> Verdict:
     )
     left = f"{amount(total - used)} are left for all batches in flight"
     kind = "a container's default" if small else "what all jobs here share"
+    full = f"/dev/shm is {in_percent(share)} full"
     return Firing(
-        summary=f"/dev/shm is {in_percent(share)} full ({amount(used)} of {amount(total)}): loader "
-        "workers crash when it is full",
+        summary=f"{full} ({amount(used)} of {amount(total)}): loader workers crash when it is full",
+        short=(
+            f"{full} ({amount(used)} of {amount(total)}): workers crash when it fills",
+            full,
+        ),
         evidence=(
             Evidence("/dev/shm in use", 100.0 * share, "%", 100.0 * limit, left),
             Evidence("size of /dev/shm", float(total), "bytes", says=kind),

@@ -46,6 +46,7 @@ from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import WAITING, Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loading, ranks
 from gpuwatch.diagnosis.rules.shared.words import (
+    briefly,
     clear_if,
     in_percent,
     keys,
@@ -63,6 +64,7 @@ RULE = Rule(
     gives_back="some",
     explains={"busy_without_work", "batch_too_small", "oscillation"},
     lost_while_busy=True,
+    charts=("power_watts",),
 )
 LESS_SM = 0.9  # of the odd one's, here and below
 LESS_POWER = 0.8
@@ -110,14 +112,19 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     if own > LOWER_CLOCK * theirs:
         return None
     lost, slower = 1.0 - own / theirs, cards.who(window, odd)
+    clocks = f"{number(own)} MHz, the others, at {number(theirs)}"
     settings = Advice(
-        f"Look at the cooling, the power limit and the clock settings of {named([odd])} "
+        f"Look at the cooling, the power limit and the clocks of {named([odd])} "
         "(nvidia-smi -q -d PERFORMANCE,CLOCK).",
         why=_BALANCE.why,
     )
     return Firing(
         summary=f"{slower[:1].upper()}{slower[1:]} runs at {number(own)} MHz, the others at "
         f"{number(theirs)} MHz: they wait for it{ranks.looks(window)}",
+        short=(
+            f"{cards.who_briefly(window, odd)} runs at {clocks} MHz, wait for it",
+            f"Others wait for {briefly([odd])} ({number(own)} MHz)",
+        ),
         evidence=(*_evidence(odd, others), ranks.likeness(window, gpus)),
         advice=(settings,),
         strength=0.7 + 0.3 * ramp(lost, 1.0 - LOWER_CLOCK, 0.2),
@@ -172,6 +179,7 @@ def _by_work(window: Window, gpus: list[GpuFacts]) -> Firing:
         summary=f"{named(others)} {verb(others, 'spends', 'spend')} {in_percent(lost)} of the time "
         f"waiting for {cards.who(window, odd)}, which has more to do{why}"
         f"{ranks.looks(window) if sure else guess}",
+        short=ranks.waits_briefly(window, others, odd, lost, ", which has more to do"),
         evidence=(*_evidence(odd, others), *doing.evidence, ranks.likeness(window, gpus)),
         advice=(_BALANCE, *cure),
         strength=strength - 0.15 * (window.job is None) - 0.15 * (not sure),

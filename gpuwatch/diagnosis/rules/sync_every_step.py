@@ -42,6 +42,7 @@ RULE = Rule(
     gives_back="all",
     cure=(_COPIES,),
     explains={"python_bound", "oscillation", "batch_too_small"},
+    charts=("main",),
 )
 SYNCHRONISING_PERCENT = 20.0  # of the main thread's samples
 
@@ -62,6 +63,7 @@ def check(window: Window) -> Verdict:
     )
     return Firing(
         summary=f"{found.complaint}: the training loop waits for the GPU's results{place}",
+        short=found.briefly("the training loop waits for the GPU's results", "syncs every step"),
         evidence=[
             found.evidence,
             Evidence("stacks that wait for the device", waits, "%", SYNCHRONISING_PERCENT,

@@ -75,7 +75,7 @@ RULE = Rule(
     slows_clocks=True,
     harms=True,
     look_alike=1,
-    chart="temperature_celsius",
+    charts=("sm_clock_mhz", "temperature_celsius"),
     chart_seconds=180.0,
 )  # fmt: skip
 SHARE = 0.05  # of the time
@@ -125,13 +125,15 @@ def _firing(window: Window, hot: list[GpuFacts], share: float | None) -> Firing:
     """``share``: of the time that heat held them back, by the driver's reasons."""
     loss = highest([cards.slowed(window, gpu) for gpu in hot])
     slow = loss is None or loss >= SLIGHT
+    summary, *short = _sentences(hot, share, loss, slow=slow)
     clocks = () if loss is not None else ("SM clock",)
     cool = Advice(
         f"Improve the cooling of {named(hot)}: airflow, dust, fans.",
         why="it slows down to stay below its temperature limit",
     )
     return Firing(
-        summary=_summary(hot, share, loss, slow=slow),
+        summary=summary,
+        short=tuple(short),
         severity=None if slow else "info",
         evidence=[item for gpu in hot for item in _evidence(window, gpu)],
         advice=(cool, *RULE.cure) if slow else (cool,),
@@ -143,7 +145,10 @@ def _firing(window: Window, hot: list[GpuFacts], share: float | None) -> Firing:
     )
 
 
-def _summary(hot: list[GpuFacts], share: float | None, loss: float | None, *, slow: bool) -> str:
+def _sentences(
+    hot: list[GpuFacts], share: float | None, loss: float | None, *, slow: bool
+) -> tuple[str, str, str]:
+    """Return the summary and its short forms."""
     at = highest([gpu.temperature_highest_celsius for gpu in hot])
     its = either("its", "their")
     held = f"{IS} thermally throttled" if slow else f"{IS} at {its} temperature limit"
@@ -151,7 +156,18 @@ def _summary(hot: list[GpuFacts], share: float | None, loss: float | None, *, sl
     often = "" if share is None else f" {in_percent(share)} of the time"
     clock = either("its clock is", "their clocks are")
     cost = "" if loss is None else f": {clock} {in_percent(loss)} lower"
-    return f"{GPUS} {held}{often}{where}{cost if slow else ', so far at full clock speed'}"
+    if not slow:
+        return (
+            f"{GPUS} {held}{often}{where}, so far at full clock speed",
+            f"{GPUS} {held}{where}, so far at full speed",
+            f"{GPUS} {IS} hot{where}, at full speed",
+        )
+    lower = "" if loss is None else f", clock {in_percent(loss)} lower"
+    return (
+        f"{GPUS} {held}{often}{where}{cost}",
+        f"{GPUS} {IS} too hot{where}: throttled{often}{lower}",
+        f"{GPUS} {IS} too hot{lower}",
+    )
 
 
 def _evidence(window: Window, gpu: GpuFacts) -> list[Evidence]:

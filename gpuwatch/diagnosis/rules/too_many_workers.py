@@ -48,6 +48,7 @@ RULE = Rule(
     gives_back="some",
     uses_workers=True,
     explains={"oscillation", "loader_cpu_bound", "batch_too_small", "straggler", "collective_wait"},
+    charts=("worker",),
 )
 CROWDING = 1.1  # for each core
 OWN_SHARE = 0.4
@@ -163,6 +164,7 @@ def _firing(
     who += " and the main thread" if round(workers.count) == 1 else ""
     return Firing(
         summary=f"{found.complaint}: {who} share {share}",
+        short=found.briefly(f"{who} share {share}", "too few cores"),
         evidence=evidence,
         severity=found.severity,
         advice=advice,

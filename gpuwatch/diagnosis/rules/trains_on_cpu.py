@@ -39,7 +39,12 @@ _SHOW = Advice(
     setting="CUDA_VISIBLE_DEVICES",
 )
 _MOVE = Advice('Move the model and each batch to the GPU (.to("cuda")).')
-RULE = Rule(title="trains on the CPU", cure=(_MOVE, _INSTALL, _SHOW), has_look_alikes=False)
+RULE = Rule(
+    title="trains on the CPU",
+    cure=(_MOVE, _INSTALL, _SHOW),
+    has_look_alikes=False,
+    charts=("main",),
+)
 LEAST_CORES = 1.5
 HOLD_SECONDS = 30.0
 
@@ -53,18 +58,22 @@ def check(window: Window) -> Verdict:
     none = "it uses a GPU, or no GPU is idle, or no training library is loaded in it"
     words.clear_if(not idle or bool(model.gpu_uuids) or not is_training, none)
     cores = _cores(job)
-    idles = f"a training process uses only {words.cores_of(cores)}"
-    words.clear_if(cores < LEAST_CORES, idles)
-    why, cure = "", RULE.cure
+    rests = f"a training process uses only {words.cores_of(cores)}"
+    words.clear_if(cores < LEAST_CORES, rests)
+    idles = f"{words.briefly(idle)} {words.verb(idle, 'idles', 'idle')}"
+    why, briefly, cure = "", "", RULE.cure
     if model.cpu_build:
-        why, cure = ": its PyTorch is built without CUDA", (_INSTALL,)
+        why, briefly = ": its PyTorch is built without CUDA", " (PyTorch without CUDA)"
+        cure = (_INSTALL,)
     elif model.is_without_gpus:
-        why, cure = f": CUDA_VISIBLE_DEVICES hides {words.verb(idle, 'it', 'them')}", (_SHOW,)
+        why = f": CUDA_VISIBLE_DEVICES hides {words.verb(idle, 'it', 'them')}"
+        briefly, cure = " (CUDA_VISIBLE_DEVICES)", (_SHOW,)
     known = bool(why) or reports
     return Firing(
         severity=None if known else "info",
         summary=f"The job computes on the CPU while {words.named(idle)} "
         f"{words.verb(idle, 'sits', 'sit')} idle{why}",
+        short=(f"{idles}: the job computes on the CPU{briefly}", f"{idles}: the job uses the CPU"),
         evidence=[Evidence("CPU of a training process", cores, "cores", LEAST_CORES)],
         advice=cure,
         strength=(0.8 if known else 0.4) + 0.2 * words.ramp(cores, LEAST_CORES, 4.0),

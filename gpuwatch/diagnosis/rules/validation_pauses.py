@@ -56,7 +56,7 @@ RULE = Rule(
     explains={"oscillation"},
     of_pauses=True,
     look_alike=6,
-    chart="write",
+    charts=("write",),
     chart_seconds=180.0,
 )
 UNSEEN = "stacks in a pause: while its GPU rests, a job may have nothing to do, or wait for others"
@@ -105,15 +105,16 @@ def _has_loader(window: Window) -> bool:
     return job is None or not job.ranks or any(rank.loader_workers != 0 for rank in job.ranks)
 
 
-def _what(quiet: Sequence[Pause], *, told: bool, guessed: bool) -> str:
-    """Return what the pauses are, as far as anything shows it."""
+def _what(quiet: Sequence[Pause], *, told: bool, guessed: bool) -> tuple[str, str, str]:
+    """Return what the pauses are, as far as anything shows it, for a sentence, a short one, and in
+    a word."""
     if told:
-        return "validation"
+        return "validation", "validation", "for eval"
     if guessed:
-        return "validation, or metrics and logging"
+        return "validation, or metrics and logging", "validation or logging", "(no save)"
     if _mostly(quiet, lambda pause: pause.restart_seconds > 0.0):
-        return "ends of epochs"
-    return "validation, or other work on the GPU"
+        return "ends of epochs", "ends of epochs", "(epochs)"
+    return "validation, or other work on the GPU", "validation or other work", "(no save)"
 
 
 def _firing(
@@ -125,11 +126,13 @@ def _firing(
     guessed: bool,
 ) -> Firing:
     lost, told = pauses.lost_share(window, quiet), reported or bool(evaluating)
+    what, *short = _what(quiet, told=told, guessed=guessed)
     regular = reported or pauses.rhythm(quiet) is not None
     least = None if len(quiet) < LEAST_PAUSES else float(LEAST_PAUSES)
     return Firing(
         summary=f"{pauses.summary(window, quiet)}, without writing: "
-        f"{_what(quiet, told=told, guessed=guessed)} ({words.in_percent(lost)} of the time)",
+        f"{what} ({words.in_percent(lost)} of the time)",
+        short=pauses.briefly(window, quiet, *short),
         evidence=[
             pauses.reported_evidence(quiet, "validation"),
             pauses.count_evidence(window, quiet, "pauses without writes", least),

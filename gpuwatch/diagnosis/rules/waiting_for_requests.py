@@ -65,6 +65,9 @@ def check(window: Window) -> Verdict:
     return Firing(
         summary=f"{found.complaint} for want of requests: PID {found.job.job.pid} is a server "
         f"({sign})",
+        short=found.briefly(
+            f"it waits for requests (PID {found.job.job.pid} is a server)", "waits for requests"
+        ),
         evidence=[
             found.evidence,
             Evidence("serves requests", True, says=sign),

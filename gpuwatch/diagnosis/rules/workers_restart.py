@@ -37,8 +37,9 @@ from collections.abc import Sequence
 from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.rule import PAUSES, Advice, Evidence, Firing, Rule, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import loaders, pauses, words
+from gpuwatch.diagnosis.rules.shared import cards, loaders, pauses, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, job_of
+from gpuwatch.diagnosis.sentence import either
 
 RULE = Rule(
     title="workers restart",
@@ -56,6 +57,7 @@ RULE = Rule(
     explains={"oscillation"},
     of_pauses=True,
     look_alike=6,
+    charts=("worker",),
     chart_seconds=180.0,
 )
 LOST_SHARE = 0.05
@@ -79,10 +81,15 @@ def check(window: Window) -> Verdict:
     words.clear_if(share < LOST_SHARE, little)
     longest = max(pause.restart_seconds for pause in found)
     times = words.counted(len(found), "time")
+    waits = f"{cards.subject_briefly(window)} {either('waits', 'wait')} {words.in_percent(share)}"
     return Firing(
         summary=f"{pauses.who_paused(window)} waited for new loader workers {times}, for up to "
         f"{words.lasting(longest)}: they are restarted at every epoch ({words.in_percent(share)} "
         "of the time)",
+        short=(
+            f"{waits} of the time for workers that restart at every epoch",
+            f"{waits} for new workers",
+        ),
         evidence=[
             Evidence("restarts", float(len(found)), says="loader workers took the place of others"),
             Evidence("longest wait", longest, "s",

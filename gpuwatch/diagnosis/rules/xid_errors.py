@@ -54,11 +54,14 @@ def check(window: Window) -> Verdict:
     clear_if(not errors, "the driver has reported no error", at_once=True)
     gpus = list({gpu.uuid: gpu for gpu, _ in errors}.values())
     cures = dict.fromkeys([xid_of(error.code).cure for _, error in errors])
+    codes = "Xid " + " ".join(dict.fromkeys([str(error.code) for _, error in errors]))
+    meaning = xid_of(errors[0][1].code).meaning.partition(":")[0]
     grave = any(xid_of(error.code).kind != "none" for _, error in errors)
     ends_work = grave and max([gpu.busy_percent or 0.0 for gpu in gpus]) < IDLE_PERCENT
     return Firing(
         severity=None if grave else "info",
         summary=f"The driver reported {cards.xid_words([error for _, error in errors])} on {GPUS}",
+        short=(f"{codes} on {GPUS}: {meaning}", f"{codes} on {GPUS}"),
         evidence=[cards.xid_evidence(window, gpu, error) for gpu, error in errors],
         advice=[Advice(cure) for cure in cures],
         gpus=keys(gpus),

@@ -101,7 +101,7 @@ class Table(NamedTuple):
 class ToDo(NamedTuple):
     """What to do about one finding, and what it cost: what the verdict says is left out."""
 
-    rule: str
+    cause: str
     severity: str
     when: str
     cost: str
@@ -114,7 +114,7 @@ class Found(NamedTuple):
 
     name: str
     """``#1``, or what became of it."""
-    rule: str
+    cause: str
     severity: str
     when: str
     where: str
@@ -137,7 +137,7 @@ class Found(NamedTuple):
 
 class Lane(NamedTuple):
     number: int
-    rule: str
+    cause: str
     severity: str
     described: str
     stretches: Sequence[Stretch]
@@ -308,6 +308,10 @@ class Group:
         read = self.report.time.covered_seconds or self.report.time.seconds
         return self.seconds >= MOST_OF * read or not self.seconds
 
+    @property
+    def named(self) -> str:
+        return words.cause(self.cause.rule, in_doubt=self.cause.in_doubt)
+
     def cost_words(self) -> str:
         """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where no time is lost. Of all time
         and GPUs the sentence has the share that idles, as it was when it was surest; how often a
@@ -355,7 +359,7 @@ class Group:
             "" if text in said else text for text in (self.cost_words(), self.gain_words())
         ]
         advice = [advice_line(one) for one in self.cause.advice]
-        return ToDo(self.cause.rule, self.severity, self.when(), cost, gain, advice)
+        return ToDo(self.named, self.severity, self.when(), cost, gain, advice)
 
     def evidence(self) -> Found:
         """Return what was found and why, without what ``to_do`` says."""
@@ -369,7 +373,7 @@ class Group:
         not_it = [f"{words.cause(one.rule)}: {one.why}" for one in ruled_out if not one.symptom]
         return Found(
             f"#{self.number}",
-            self.cause.rule,
+            self.named,
             self.severity,
             self.when(),
             words.labels(self.cause.gpus, self.report),
@@ -387,8 +391,7 @@ class Group:
 
     def lane(self) -> Lane:
         described = f"{self.severity}, {self.when(LANE_STRETCHES)}"
-        rule = self.cause.rule
-        return Lane(self.number, rule, self.severity, described, self.stretches, self.seconds)
+        return Lane(self.number, self.named, self.severity, described, self.stretches, self.seconds)
 
 
 def groups(report: Report) -> tuple[Group, ...]:
@@ -892,6 +895,9 @@ def job_columns(report: Report) -> tuple[Column[JobUsage], ...]:
 def phase_columns(report: Report) -> tuple[Column[Phase], ...]:
     moment = Times(report).moment
     lost_to = {"start": "start-up", "held": "held memory", "unknown": "not known"}
+    lost_to |= {
+        use.rule: words.cause(use.rule, in_doubt=True) for use in report.findings if use.in_doubt
+    }
 
     def lost(phase: Phase) -> str:
         parts = [
@@ -1184,7 +1190,7 @@ def _changed_finding(found: FindingChange, comparison: Comparison) -> Found:
     advice = () if found.after is None else found.after.advice
     return Found(
         f"{state}:",
-        found.rule,
+        words.cause(found.rule, in_doubt=use.in_doubt),
         found.severity,
         "; ".join(parts),
         "",

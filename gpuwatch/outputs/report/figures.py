@@ -45,6 +45,9 @@ from gpuwatch.recording.statistics import (
     spent_percent,
 )
 
+LOSSES_SHOWN = 4
+"""Most times for which a GPU was lost that are phases of their own."""
+
 
 def report_of(
     counted: Statistics,
@@ -223,16 +226,24 @@ def gpu_usage(gpu: GpuStatistics, until: float) -> GpuUsage:
 
 
 def _spans(gpu: GpuStatistics, until: float) -> list[Span]:
-    """Return the spans of its work and rest, one after another, up to ``until``."""
+    """Return the spans of its work and rest, and those in which it was lost, one after another, up
+    to ``until``."""
     memory = gpu.readings.profiles.get("memory_used_bytes")
     buckets = () if memory is None else memory.cells()
     held = {begin: _share_above(stat, UNUSED_BYTES) for begin, _, stat in buckets}
-    return spans(
-        [
-            Cell(begin, min(end, until), stat.seconds, stat.total / 100.0, held.get(begin, 0.0))
-            for begin, end, stat in gpu.busy_profile.cells()
-        ]
-    )
+    cells = [
+        Cell(begin, min(end, until), stat.seconds, stat.total / 100.0, held.get(begin, 0.0))
+        for begin, end, stat in gpu.busy_profile.cells()
+    ]
+    found: list[Span] = []
+    # One that comes and goes has no phases.
+    lost = gpu.sums.lost if len(gpu.sums.lost) <= LOSSES_SHOWN else []
+    for begin, end in [(one.begin, one.end) for one in lost]:
+        before = [cell for cell in cells if cell.begin < begin]
+        found += spans([cell._replace(end=min(cell.end, begin)) for cell in before])
+        found.append(Span("lost", begin, end, end - begin))
+        cells = [cell._replace(begin=max(cell.begin, end)) for cell in cells[len(before) :]]
+    return [*found, *spans(cells)]
 
 
 def _share_above(stat: Stat, least: float) -> float:

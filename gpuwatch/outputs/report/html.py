@@ -43,10 +43,17 @@ def _body(made: Document) -> Iterable[str]:
     yield _element("h1", made.heading)
     if made.simulated:
         yield _element("div", "SIMULATED \u2014 none of this ran", "badge")
+    said = ""
     for section in made.sections:
         if section.title:
             yield _element("h2", section.title)
         for block in section.blocks:
+            if isinstance(block, document.Paragraph):
+                said += block.text
+            elif isinstance(block, Found):
+                # The finding that leads is told at the top of the page.
+                new = [text for text in block.what if text.rstrip(".") not in said]
+                block = block._replace(what=new)  # noqa: PLW2901
             yield from _block(block)
     yield _element("footer", f"Made by gpuwatch {__version__}.", "note")
 
@@ -127,7 +134,7 @@ def _cells(row: Sequence[str], kinds: Sequence[str], judged: bool = False) -> st
 
 def _to_do(block: document.ToDo) -> Iterable[str]:
     yield f'<section class="finding {block.severity}"><header>'
-    yield _element("h3", words.cause(block.rule))
+    yield _element("h3", block.cause)
     yield _element("span", SEVERITY_MARKS[block.severity], "sev")
     if block.cost:
         yield _element("span", f"lost {block.cost}", "cost")
@@ -142,7 +149,7 @@ def _to_do(block: document.ToDo) -> Iterable[str]:
 def _finding(found: Found) -> Iterable[str]:
     gone = found.name == "Gone:"
     yield f'<section class="finding {"info" if gone else found.severity}"><header>'
-    yield _element("h3", f"{found.name} {words.cause(found.rule)}")
+    yield _element("h3", f"{found.name} {found.cause}")
     yield _element("span", SEVERITY_MARKS[found.severity], "sev")
     if found.cost:
         yield _element("span", f"lost {found.cost}", "cost")
@@ -174,16 +181,20 @@ def _finding(found: Found) -> Iterable[str]:
 def _timeline(made: Timeline) -> Iterable[str]:
     report, name = made.report, made.name
     yield '<div class="plot">'
+    if made.lanes:
+        yield _framed("heads", "findings", "", "held")
     for lane in made.lanes:
         picture = lane_svg(
             f"{name}f{lane.number}",
-            f"Finding {lane.number}: {words.cause(lane.rule)}",
+            f"Finding {lane.number}: {lane.cause}",
             lane.described,
             [_area(report, stretch, f"span {lane.severity}") for stretch in lane.stretches],
         )
-        label = f"<b>#{lane.number}</b> {escape(words.cause(lane.rule))}"
+        label = f"<b>#{lane.number}</b> {escape(lane.cause)}"
         yield _framed("lane", label, picture, units.age(lane.seconds))
     cpu = [] if made.cpu is None else [made.cpu]
+    if made.gpus or cpu:
+        yield _framed("heads", "busy", "", "mean")
     for place, row in enumerate([*made.gpus, *made.others, *cpu]):
         what = row.label if row in made.others else f"{row.label} busy"
         kind = "main" if row in made.gpus and len(made.gpus) <= MAIN_CHARTS else ""
@@ -284,6 +295,8 @@ def _legend(made: Timeline) -> str:
 
 WIDTH = 1000
 HEIGHT = 100
+_STRIP = 4
+"""Height of the strip that says what held a GPU up."""
 THINNEST = 3.0
 """Least width of an area, so that a moment is seen at all."""
 
@@ -312,7 +325,7 @@ def chart_svg(
     *,
     top: float,
     filled: float = 1.0,
-    marks: Iterable[Area] = (),
+    marks: Sequence[Area] = (),
     slowed: Iterable[Area] = (),
     gaps: Iterable[Area] = (),
 ) -> str:
@@ -332,6 +345,8 @@ def chart_svg(
             _path("fill", mean, step, filled=True),
             _path("mean", mean, step),
         ]
+    # Also where it never was empty for long: there what is filled hides what is behind it.
+    parts += [_rectangle(area._replace(kind=f"{area.kind} strip"), 0, _STRIP) for area in marks]
     # Over it: there the work itself was slow.
     parts += [_rectangle(area, 0, HEIGHT) for area in slowed]
     parts.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="50" y2="50"/></svg>')
@@ -445,6 +460,7 @@ overflow:hidden;text-overflow:ellipsis}
 .row.lane>.name{white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
 .row.lane svg{height:16px;background:none}
 .row.axis{padding:0}
+.row.heads>.name,.row.heads>.end{font-size:11.5px;font-weight:400;color:var(--soft)}
 .ticks{position:relative;height:20px;font-size:11.5px;color:var(--soft);
 font-variant-numeric:tabular-nums}
 .ticks span{position:absolute;transform:translateX(-50%);white-space:nowrap;top:2px}
@@ -455,7 +471,8 @@ border-left:1px solid var(--soft)}
 stroke-linejoin:round}
 .grid{stroke:var(--line);stroke-width:1;vector-effect:non-scaling-stroke}
 .fed .band{fill:var(--fedband)}.fed .fill{fill:var(--fedfill)}.fed .mean{stroke:var(--fed)}
-.held{opacity:.45}.held.slow{opacity:.8}.held.starved,.h.starved{fill:var(--starved);background:var(--starved)}
+.held{opacity:.3}.held.slow{opacity:.8}.held.strip{opacity:.65}
+.held.starved,.h.starved{fill:var(--starved);background:var(--starved)}
 .held.throttled,.h.throttled{fill:var(--throttled);background:var(--throttled)}
 .held.waiting,.h.waiting{fill:var(--waiting);background:var(--waiting)}
 .held.late,.h.late{fill:var(--late);background:var(--late)}
@@ -469,7 +486,8 @@ stroke-linejoin:round}
 .key i{display:inline-block;width:18px;height:10px;margin-right:6px;border-radius:2px}
 .key .f{background:var(--fedfill);border-top:2px solid var(--fed)}
 .key .b{background:var(--fedband);border:1px solid var(--line)}
-.key .h{opacity:.45}.key .h.slow{opacity:.8}
+.key .h{height:5px;vertical-align:2px;opacity:.65}
+.key .h.slow{height:10px;vertical-align:0;opacity:.8}
 .key .g{background:var(--gap);border:1px dashed var(--soft)}
 .small{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));gap:12px}
 .small .plot{padding:12px 14px}

@@ -23,7 +23,7 @@ from gpuwatch.core.codec import cleaned
 from gpuwatch.core.model import GpuKey, ProcessKey
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.core.units import exit_words
-from gpuwatch.diagnosis.finding import Advice, Evidence, Gain, RuledOut, Unchecked
+from gpuwatch.diagnosis.finding import Advice, Evidence, Gain, RuledOut, Unchecked, is_in_doubt
 
 BUCKETS_MAX = 480
 
@@ -211,12 +211,12 @@ class Phase(Part, frozen=True):
 
     kind: str
     """Kind of phase: ``start`` of the first work, ``steady`` work, ``idle`` between work (or
-    without any), ``end`` after the last."""
+    without any), ``end`` after the last, ``lost``: the GPU did not answer."""
     gpus: tuple[GpuKey, ...]
     begin_unix_seconds: Unix
     end_unix_seconds: Unix
     seconds: Amount = 0.0
-    """Time in it in which the GPUs were read."""
+    """Time in it in which the GPUs were read; of ``lost``, all of it."""
     busy_percent: Percent | None = None
     idle_gpu_seconds: Amount = 0.0
     """GPU time without a kernel."""
@@ -524,6 +524,8 @@ class FindingUse(Part, frozen=True):
     """Sentence that says what and where, with its numbers."""
     says: str = ""
     """The summary with places for the names of GPUs, as it is said of several jobs at once."""
+    short: tuple[str, ...] = ()
+    """The same in fewer words, for less room, with places for the names of GPUs."""
     evidence: tuple[Evidence, ...] = ()
     advice: tuple[Advice, ...] = ()
     gain: Gain | None = None
@@ -542,6 +544,11 @@ class FindingUse(Part, frozen=True):
     """Time in which it held."""
     cost_gpu_seconds: Amount | None = None
     stretches: tuple[Stretch, ...] = ()
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether its sentence says only what may be."""
+        return is_in_doubt(self.advice)
 
 
 class Report(Part, frozen=True, kw_only=True):

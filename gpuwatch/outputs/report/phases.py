@@ -16,7 +16,7 @@ from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
 from gpuwatch.diagnosis.finding import Pause, rank
 from gpuwatch.diagnosis.ledger import OF_FINDING, Episode, EpisodeKey, Ledger
-from gpuwatch.diagnosis.rule import Rule
+from gpuwatch.diagnosis.rule import NO_ANSWER, Rule
 from gpuwatch.diagnosis.rules.shared.pauses import idle_part
 from gpuwatch.diagnosis.sentence import GPUS_PLACE as GPUS
 from gpuwatch.diagnosis.sentence import PAUSED_PLACE as PAUSED
@@ -83,12 +83,13 @@ class Cell(NamedTuple):
 @dataclass(slots=True)
 class Span:
     kind: str
-    """Kind of span: ``start``, ``steady``, ``idle`` or ``end``."""
+    """Kind of span: ``start``, ``steady``, ``idle``, ``end`` or ``lost``."""
     begin: float
     end: float
     seconds: float
-    busy: float
-    held: float
+    """Seconds in which the GPU was read; of ``lost``, all of it."""
+    busy: float = 0.0
+    held: float = 0.0
     """Seconds idled while memory was held."""
     pauses: list[Pause] = field(default_factory=list)
     lost: dict[str, float] = field(default_factory=dict)
@@ -142,6 +143,8 @@ class _Piece(NamedTuple):
 def spans(cells: Sequence[Cell]) -> list[Span]:
     """Return at most ``SPANS_MOST`` spans in the order of time, of cells in which the GPU was
     read."""
+    if not cells:
+        return []
     scale = 1.0
     while len(found := _named(_pieces(cells, scale))) > SPANS_MOST:
         scale *= 2.0
@@ -449,11 +452,19 @@ class JudgedPhases:
 def _weights(spans: Sequence[Span], stretch: Stretch, rule: Rule) -> Mapping[int, float]:
     """Return the places of the spans that share what was lost in a stretch, with how much of it
     each could have lost."""
+    if rule.means is NO_ANSWER and any(span.kind == "lost" for span in spans):
+        begin, end = stretch.begin_unix_seconds, stretch.end_unix_seconds
+        return {
+            at: span.left * _share_within(span, begin, end)
+            for at, span in enumerate(spans)
+            if span.kind == "lost"
+        }
     # What it cost began before it was found, up to a window earlier.
     begin, end = stretch.begin_unix_seconds - WINDOW_SECONDS, stretch.end_unix_seconds
     weights = {
         at: (span.busy if rule.lost_while_busy else span.left) * _share_within(span, begin, end)
         for at, span in enumerate(spans)
+        if span.kind != "lost"
     }
     if rule.of_rest:
         return weights
@@ -521,7 +532,7 @@ def _phase(gpus: tuple[GpuKey, ...], spans: Sequence[Span]) -> Phase:
         begin_unix_seconds=min([span.begin for span in spans]),
         end_unix_seconds=max([span.end for span in spans]),
         seconds=watched / len(spans),
-        busy_percent=min(100.0, 100.0 * busy / watched),
+        busy_percent=None if spans[0].kind == "lost" else min(100.0, 100.0 * busy / watched),
         idle_gpu_seconds=max(0.0, watched - busy),
         pauses=len(pauses),
         paused_seconds=sum([one.seconds for one in pauses]),

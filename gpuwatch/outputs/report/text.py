@@ -227,7 +227,7 @@ def _table(page: Page, made: document.Table) -> None:
 def _to_do(page: Page, block: document.ToDo) -> None:
     page.gap()
     mark = f"{block.severity}:"
-    first, *rest = wrap(f"{mark} {words.cause(block.rule)}, {block.when}", page.width, later="  ")
+    first, *rest = wrap(f"{mark} {block.cause}, {block.when}", page.width, later="  ")
     painted = page.paint(mark, COLOURS.get(block.severity, ""))
     page.lines += [painted + first.removeprefix(mark), *rest]
     for number, text in enumerate(block.advice):
@@ -241,7 +241,7 @@ def _to_do(page: Page, block: document.ToDo) -> None:
 def _finding(page: Page, found: Found) -> None:
     page.gap()
     mark = f"{found.name} {found.severity}:".lstrip()
-    head = f"{mark} {words.cause(found.rule)}{found.sure and f' ({found.sure} sure)'}, {found.when}"
+    head = f"{mark} {found.cause}{found.sure and f' ({found.sure} sure)'}, {found.when}"
     lines = wrap(head, page.width, later="  ")
     painted = page.paint(mark, COLOURS.get(found.severity, ""))
     page.lines += [painted + lines[0].removeprefix(mark), *lines[1:]]

@@ -147,9 +147,9 @@ def share(value: float | None) -> str:
     return "<1%" if 0.0 < value < 0.005 else f"{100 * value:.0f}%"
 
 
-def cause(rule: str) -> str:
-    """Return the name of a rule's cause, as the screens have it."""
-    return clean(known(rule).title, 60)
+def cause(rule: str, *, in_doubt: bool = False) -> str:
+    """Return the name of a rule's cause, as the screens have it, and in as much doubt."""
+    return clean((in_doubt and known(rule).title_in_doubt) or known(rule).title, 60)
 
 
 def cost(

@@ -20,7 +20,7 @@ from gpuwatch.core.codec import CodecError, decoded, safe
 from gpuwatch.core.model import Gpu, GpuIdentity, Job, Problem, Snapshot
 from gpuwatch.core.store import busy_name
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, Diagnosis, Finding, lost_gpus
+from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, Diagnosis, Finding, in_short, lost_gpus
 
 FINDINGS_MOST = 8
 JOBS_MOST = 64
@@ -54,6 +54,8 @@ class FindingBrief(Struct, frozen=True, omit_defaults=True):
     rule: Text
     severity: Text
     summary: Text
+    short: tuple[Text, ...] = ()
+    """The same in fewer words, for less room, the longest first."""
     since_unix_seconds: UnixSeconds | None = None
     cost_gpu_seconds: Amount | None = None
     """GPU time lost to it so far."""
@@ -148,6 +150,9 @@ def brief_of(snapshot: Snapshot, diagnosis: Diagnosis | None) -> Brief:
                     rule=one.rule,
                     severity=one.severity,
                     summary=clean(one.summary, _SUMMARY_LENGTH),
+                    short=tuple(
+                        [clean(says, _SUMMARY_LENGTH) for says in in_short(one, snapshot.gpus)]
+                    ),
                     since_unix_seconds=_rounded(one.since_unix_seconds),
                     cost_gpu_seconds=_rounded(one.cost_gpu_seconds),
                 )

@@ -365,7 +365,7 @@ def _lacking(devices: list[NvmlDevice]) -> list[Problem]:
     for divided in (False, True):
         gpus = [gpu for gpu in _identities(silent) if bool(gpu.mig_mode) is divided]
         if gpus:
-            problems.append(_no_utilisation(gpus, divided))
+            problems.append(no_utilisation(gpus, divided=divided))
     for name, field, sentence in _WORTH_SAYING:
         implied = silent if name in (readings.SAMPLES, readings.PROCESS_BUSY) else []
         gpus = _identities(
@@ -383,7 +383,8 @@ def unsupported(sentence: str, field: str, gpus: Sequence[GpuIdentity]) -> Probl
     return problem(filled, gpus, reading=field, severity="info")
 
 
-def _no_utilisation(gpus: list[GpuIdentity], divided: bool) -> Problem:
+def no_utilisation(gpus: Sequence[GpuIdentity], *, divided: bool) -> Problem:
+    """Say that how busy GPUs are is not reported; ``divided``: into MIG instances."""
     one = len(gpus) == 1
     why = (
         f" while {'it is' if one else 'they are'} divided into MIG instances; where an instance "

@@ -75,6 +75,10 @@ class NvmlDevice:
         self.counter = counter
         self.now = now
         self.unix = 0.0
+        self.sampled_unix = 0.0
+        """Time at which the buffer of samples was asked, in the look that began at ``unix``."""
+        self.look_began = 0.0
+        """``unix`` by the timer of the calls."""
         self.interval_seconds = 1.0
         self.values = parse.Values()
         self.facts = parse.Values()
@@ -126,7 +130,7 @@ class NvmlDevice:
 
     def due(self, now: float, unix: float, horizon: float) -> list[Slot]:
         """Begin a look; return the readings that are due by ``horizon``."""
-        self.now, self.unix = now, unix
+        self.now, self.unix, self.look_began = now, unix, self.counter.timer()
         due = []
         for slot in self.slots:
             reading = slot.reading
@@ -514,6 +518,7 @@ def utilization(device: NvmlDevice) -> None:
 
 def busy_samples(device: NvmlDevice) -> None:
     device.values["busy_samples"] = device.sample_buffer.read(device.now, device.unix)
+    device.sampled_unix = device.unix + device.counter.timer() - device.look_began
 
 
 def memory(device: NvmlDevice) -> None:

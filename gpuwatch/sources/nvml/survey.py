@@ -109,7 +109,7 @@ class Survey(NvmlSource):
         if samples is not None:
             # The first look gives all that the driver holds.
             shift = device.sample_buffer.shift_seconds
-            self.samples.setdefault(uuid, Samples(samples, device.unix, shift))
+            self.samples.setdefault(uuid, Samples(samples, device.sampled_unix, shift))
         listed = device.process_buffers["compute"].function_and_record_bytes
         if listed is not None:
             self.lists[uuid] = listed

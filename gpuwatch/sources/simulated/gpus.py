@@ -10,6 +10,8 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
+from statistics import fmean
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuwatch.core.model import BusySample, Gpu, GpuIdentity, GpuReading, Problem, ReasonSeconds
@@ -280,6 +282,12 @@ class SimulatedGpu:
 
     # -- what the driver reports -------------------------------------------------------------------
 
+    def sampled_percent(self, seconds: float) -> float:
+        """Return the mean of the samples of the last ``seconds``, as the driver has it of each
+        process, too."""
+        count = max(1, round(seconds / TICK_SECONDS))
+        return fmean([percent for _, percent in islice(reversed(self.samples), count)] or [0.0])
+
     def lacks(self, field: str) -> bool:
         return field in self._missing
 
@@ -422,8 +430,9 @@ def problems_now(gpus: Sequence[SimulatedGpu], now: float, unix_at_zero: float) 
     for field, words in dict.fromkeys(one for gpu in gpus for one in gpu.slot.failing):
         those = [gpu.identity for gpu in gpus if (field, words) in gpu.slot.failing]
         found.append(messages.cannot_read([(words, field)], those, tables.UNKNOWN, since))
-    if those := [gpu.identity for gpu in gpus if gpu.lacks("busy_samples")]:
-        found.append(messages.unsupported(messages.NO_SAMPLES, "busy_samples", those))
     if those := [gpu.identity for gpu in gpus if gpu.slot.instances]:
-        found.append(messages.unsupported(messages.NO_PROCESS_BUSY, "gpu_busy_percent", those))
+        found.append(messages.no_utilisation(those, divided=True))
+    whole = [gpu for gpu in gpus if not gpu.slot.instances]
+    if those := [gpu.identity for gpu in whole if gpu.lacks("busy_samples")]:
+        found.append(messages.unsupported(messages.NO_SAMPLES, "busy_samples", those))
     return found

@@ -196,16 +196,19 @@ class Task:
             "threads": self.threads,
         }
 
-    def row(self, moment: Moment, gpu: Gpu | None) -> Process:
-        """Return the process as others see it, on ``gpu`` if that is there."""
+    def row(self, moment: Moment, gpu: Gpu | None, sampled_percent: float) -> Process:
+        """Return the process as others see it, on ``gpu`` if that is there, which has been so busy
+        since the look before."""
         busy = None if gpu is None else gpu.reading.busy_percent
+        if gpu is not None and busy is not None and gpu.reading.busy_samples is not None:
+            busy = sampled_percent
         return Process(
             **self.facts(moment),
             user=self.plan.user,
             slurm_job=self.plan.slurm_job,
             gpu_uuid=None if gpu is None else gpu.uuid,
             gpu_memory_bytes=None if gpu is None else self.gpu_bytes(moment.now),
-            gpu_busy_percent=None if busy is None else float(round(busy * (self.rank is not None))),
+            gpu_busy_percent=None if busy is None else round(busy * (self.rank is not None), 1),
             gpu_kind=None if gpu is None else "compute",
             mig_instance=None if gpu is None else self.plan.instance,
         )
@@ -556,8 +559,11 @@ class Machine:
         asked_for = [] if self._attached is None else self._attached.tasks
         for task in tasks:
             if not task.system or self._options.all_processes or task in asked_for:
-                gpu = None if task.gpu is None else gpus[task.gpu, task.plan.instance]
-                yield task.row(moment, None if gpu is None or gpu.lost else gpu)
+                gpu, busy = None, 0.0
+                if task.gpu is not None:
+                    gpu = gpus[task.gpu, task.plan.instance]
+                    busy = self._gpus[task.gpu].sampled_percent(moment.elapsed)
+                yield task.row(moment, None if gpu is None or gpu.lost else gpu, busy)
 
     def _host(self, moment: Moment, tasks: list[Task]) -> Host:
         cores = self._core_percents(moment, tasks)

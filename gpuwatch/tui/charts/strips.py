@@ -74,9 +74,13 @@ class Glyphs:
     warning: str
     grave: str
     note: str
-    """Signs of what is a warning, worse, or good to know: they differ in shape."""
+    unread: str
+    """Signs of what is a warning, worse, or good to know, and of what gpuwatch cannot read: they
+    differ in shape."""
     mark: str
     """Sign of a moment that the person marked."""
+    thumb: str
+    """Needle of a replay, and the part of a scroll bar that is in sight."""
     core: str
     """Per-core bars: nine characters, 0 to 8 eighths."""
 
@@ -120,7 +124,9 @@ UNICODE = Glyphs(
     warning="▲",
     grave="■",
     note="○",
+    unread="!",
     mark="◆",
+    thumb="┃",
     core=" ▁▂▃▄▅▆▇█",
 )
 
@@ -129,8 +135,9 @@ DOTS = replace(UNICODE, name="dots", tones=False)
 
 ASCII = Glyphs(
     name="ascii",
-    # Few steps, each higher or fuller than the one before: more cannot be told apart.
-    solid=" _..--=##",
+    # Few steps, each higher or fuller than the one before: more cannot be told apart, and a chart
+    # that moves a little would be noise.
+    solid=" _--===##",
     ranges=(),
     tones=False,
     pale=":",
@@ -150,8 +157,10 @@ ASCII = Glyphs(
     warning="!",
     grave="X",
     note="i",
+    unread="?",
     mark="*",
-    core="_..--==##",
+    thumb="#",
+    core="_---===##",
 )
 
 

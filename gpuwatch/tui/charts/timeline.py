@@ -14,7 +14,7 @@ from gpuwatch.core.model import GpuKey
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.ledger import Episode
 
-SPANS = (15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
+SPANS = (15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
 """Ranges that a chart can show, in seconds, whatever its width."""
 
 FIRST_SPAN = 30.0
@@ -108,9 +108,15 @@ class FindingMark:
     rule: str
     severity: str
     summary: str
+    short: tuple[str, ...] = ()
+    """The summary in fewer words, as a finding has it."""
+    change: str = ""
+    """The first change to make."""
     gpus: tuple[GpuKey, ...] = ()
     late: tuple[GpuKey, ...] = ()
     """Those of them that the others wait for."""
+    in_doubt: bool = False
+    """Whether its sentence says only what may be."""
     loses_time: bool = True
     """Whether any time is lost to it so far."""
     begin_seconds: float
@@ -156,8 +162,11 @@ def mark_of(episode: Episode, offset: float = 0.0) -> FindingMark:
         rule=episode.rule,
         severity=episode.severity,
         summary=episode.summary,
+        short=episode.short,
+        change=episode.advice[0].change if episode.advice else "",
         gpus=episode.gpus,
         late=episode.late,
+        in_doubt=episode.in_doubt,
         loses_time=bool(episode.cost_gpu_seconds),
         begin_seconds=episode.begin_unix_seconds - offset,
         end_seconds=None if end is None else end - offset,

@@ -250,24 +250,16 @@ _CLOSE_SECONDS = 5.0
 
 
 class RecordingController(Controller):
-    def __init__(
-        self,
-        display: Display,
-        newest: Callable[[], Diagnosis | None],
-        to_the_second: Callable[[], Diagnosis | None],
-    ) -> None:
+    def __init__(self, display: Display, newest: Callable[[], Diagnosis | None]) -> None:
         super().__init__(display)
         self.recorder: BackgroundRecorder | None = None
-        self._newest, self._to_the_second = newest, to_the_second
-        self._begins = False
+        self._newest = newest
         self._said: str | None = None
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
         if self.recorder is not None:
             # What is found is known here: no second engine looks at the same snapshots.
-            # It leaves out what was lost before it began, which must be known to the second.
-            self.recorder.push(snapshot, self._to_the_second() if self._begins else self._newest())
-            self._begins = False
+            self.recorder.push(snapshot, self._newest())
 
     def every_second(self) -> bool:
         if self.recorder is None:
@@ -307,7 +299,7 @@ class RecordingController(Controller):
             return clean(str(error))
         except OSError as error:
             return f"nothing can be recorded in this folder: {error.strerror}"
-        self.view.recording, self._begins = "REC", True
+        self.view.recording = "REC"
         return f"recording (W ends it) to {clean(str(path), 200)}"
 
     def _stop(self) -> str:
@@ -315,7 +307,7 @@ class RecordingController(Controller):
         recorder, self.recorder = self.recorder, None
         assert recorder is not None
         self.view.recording = None
-        whole = recorder.close(_CLOSE_SECONDS, self._to_the_second())
+        whole = recorder.close(_CLOSE_SECONDS, self._newest())
         state = recorder.state
         path = clean(str(state.path), 200)
         if not whole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
@@ -11,7 +12,15 @@ from gpuwatch.tui.charts.timeline import FindingMark, mark_of
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.panels.findings import chosen_finding, readable_findings
-from gpuwatch.tui.runs import Runs, ended_at, gives_way, mark_now, mark_run, measure_after
+from gpuwatch.tui.runs import (
+    Runs,
+    ended_at,
+    gives_way,
+    mark_now,
+    mark_run,
+    measure_after,
+    show_both_sides,
+)
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.ledger import Counted, EpisodeKey, Ledger
@@ -78,6 +87,7 @@ class DiagnosisController(Controller):
         self.note_job(snapshot)
         if view.mark is not None:
             measure_after(view.mark, view, snapshot, diagnosis)
+            show_both_sides(view.mark, view, snapshot.monotonic_seconds)
         changes = 0 if self.ledger is None else self.ledger.changes
         if changes != self._marked:
             self._marked = changes
@@ -125,18 +135,7 @@ class DiagnosisController(Controller):
             # A snapshot is half a MiB on a large machine.
             self._first = None
         self.engine.push(snapshot)
-        if getattr(self.display.app.screen, "IN_FULL", False):
-            # What is lost is read beside the clock there, and moves with it.
-            self.engine.finish()
         return self.engine.diagnosis
-
-    def to_the_second(self) -> Diagnosis | None:
-        """Return the diagnosis up to the newest snapshot: what costs time is looked at again only
-        every some seconds."""
-        if self.engine is not None:
-            self.engine.finish()
-            self.latest = self.engine.diagnosis
-        return self.latest
 
     def note_stacks(self, job: Job, reports: Sequence[StackReport]) -> None:
         """Tell the engine what the main threads of ``job`` were doing."""
@@ -199,5 +198,7 @@ class DiagnosisController(Controller):
             self.display.answer("marked: comparing before and after from now on (M ends it)")
 
     def action_forget_mark(self) -> None:
-        marked, self.view.mark = self.view.mark is not None, None
+        view, marked = self.view, self.view.mark is not None
+        view.timeline = replace(view.timeline, span_seconds=view.chosen_span_seconds)
+        view.mark = None
         self.display.answer("comparison ended" if marked else "nothing was marked")

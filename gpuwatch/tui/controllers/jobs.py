@@ -77,10 +77,6 @@ class JobReportKeeper:
     def ended(self) -> bool:
         return self._final is not None
 
-    def is_about(self, key: ProcessKey | None) -> bool:
-        """Return whether the report is of this job already."""
-        return self._recorder is not None and key == self._key
-
     def take_snapshot(
         self, key: ProcessKey | None, snapshot: Snapshot, diagnosis: Diagnosis | None = None
     ) -> str | None:
@@ -435,10 +431,7 @@ class JobController(Controller):
         self._record(snapshot)
         report = self.report
         if report is self._report:
-            # A new report leaves out what was lost before, which must be known to the second.
-            new, found = not report.is_about(view.job.key), self._diagnosis
-            diagnosis = found.to_the_second() if new and view.job.key else found.latest
-            message = report.take_snapshot(view.job.key, snapshot, diagnosis)
+            message = report.take_snapshot(view.job.key, snapshot, self._diagnosis.latest)
             if message is not None:
                 self.display.say(message)
         view.job.write_report = self._written_report if report.ended else None
@@ -523,7 +516,8 @@ class JobController(Controller):
         """Show the report of the job so far, or of the one that has ended."""
         from gpuwatch.tui.pages.job import ReportScreen  # noqa: PLC0415
 
-        self.report.note_diagnosis(self._diagnosis.to_the_second())
+        # Snapshots come here before they are diagnosed.
+        self.report.note_diagnosis(self._diagnosis.latest)
         if self.view.job.key is None:
             self.display.answer("the report is of one job: j opens it, then R")
         elif self.report.report() is None:

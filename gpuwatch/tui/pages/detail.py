@@ -1,8 +1,10 @@
-"""Detail of one GPU: its charts, every reading, its processes."""
+"""Detail of one GPU: what was found about it, its charts, every reading, its processes."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import replace
+from itertools import chain, combinations, pairwise, zip_longest
+from typing import Any, ClassVar
 
 from textual.binding import BindingType
 
@@ -10,25 +12,17 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, XidError
 from gpuwatch.core.registry import GPU, MAIN, OF_GPU, Field
 from gpuwatch.core.source import ReadOptions
+from gpuwatch.core.store import busy_name
 from gpuwatch.core.xids import xid_of
 from gpuwatch.tui.keys import DETAIL_FOOTER, DETAIL_KEYS, bindings
-from gpuwatch.tui.pages.layout import Drawn, Frame, Title, filled, has_boxes
+from gpuwatch.tui.pages.layout import Drawn, Frame, Page, Title, band_rows, edge, has_boxes
 from gpuwatch.tui.pages.screen import ScrolledScreen, SheetBody, draw_sheet
-from gpuwatch.tui.panels import processes, time_axis
+from gpuwatch.tui.panels import findings, job_charts, processes, time_axis
+from gpuwatch.tui.panels.findings import about_gpu, rule_of
 from gpuwatch.tui.panels.gpus import FED, held_up, scaled_metrics, state_of, throttle_text
+from gpuwatch.tui.panels.job_charts import Trace
 from gpuwatch.tui.panels.time_axis import shown_gpu
-from gpuwatch.tui.terminal.frame import (
-    Line,
-    Row,
-    Run,
-    Zone,
-    blank,
-    fit,
-    left,
-    right,
-    spots,
-    wrapped,
-)
+from gpuwatch.tui.terminal.frame import Line, Row, Run, blank, fit, left, right, wrapped
 from gpuwatch.tui.view import View
 
 # -- every reading, as (label, text, style) --------------------------------------------------------
@@ -46,15 +40,15 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("tensor_active_percent", "memory_controller_percent", "dram_active_percent"),
         *("encoder_percent", "decoder_percent"),
     ),
+    "links": (
+        *("pcie_generation", "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"),
+        *("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"),
+    ),
     "memory, power, clocks": (
         *("memory_used_bytes", "power_watts", "power_limit_watts", "energy_joules"),
         *("temperature_celsius", "temperature_slowdown_celsius", "memory_temperature_celsius"),
         *("fan_percent", "performance_state", "sm_clock_mhz", "memory_clock_mhz"),
         *("throttle_reasons", "throttle_durations"),
-    ),
-    "links": (
-        *("pcie_generation", "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"),
-        *("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"),
     ),
     "health": _HEALTH,
     "identity": (
@@ -97,10 +91,20 @@ def grouped_readings(
                 missing.append(OF_GPU[name].label)
                 continue
             age = f" ({units.age(ages[name])} old)" if name in ages else ""
-            facts.append((OF_GPU[name].label, written[0] + age, written[1]))
+            facts.append((_label(name), written[0] + age, written[1]))
     if gpu.allocated_to is not None:
         groups["identity"].append(("allocated to", _jobs(gpu.allocated_to), "text"))
     return groups, missing
+
+
+_LABELS = {
+    "busy_samples": "samples per second",
+    "energy_joules": "energy since driver load",
+}
+
+
+def _label(name: str) -> str:
+    return _LABELS.get(name, OF_GPU[name].label)
 
 
 def _errors(gpu: Gpu) -> list[Fact]:
@@ -171,8 +175,12 @@ def _value(gpu: Gpu, name: str) -> Any:
 
 
 def _samples(gpu: Gpu) -> Run | None:
+    """Return how many samples of its utilisation the driver takes a second."""
     samples = gpu.reading.busy_samples
-    return None if samples is None else (f"{len(samples)} since last poll", "text")
+    if samples is None or len(samples) < 2:
+        return None if samples is None else (units.UNKNOWN, "text")
+    seconds = samples[-1].at_unix_seconds - samples[0].at_unix_seconds
+    return f"{(len(samples) - 1) / seconds:.3g}" if seconds > 0 else units.UNKNOWN, "text"
 
 
 def _memory(gpu: Gpu) -> Run | None:
@@ -189,7 +197,7 @@ def _power(gpu: Gpu) -> Run | None:
 
 def _energy(gpu: Gpu) -> Run | None:
     joules = gpu.reading.energy_joules
-    return None if joules is None else (f"{units.energy(joules)} since driver load", "text")
+    return None if joules is None else (units.energy(joules), "text")
 
 
 def _throttle(gpu: Gpu) -> Run | None:
@@ -209,7 +217,7 @@ def _durations(gpu: Gpu) -> Run | None:
         return None
     held = [d for d in durations if d.seconds > 0 and d.reason != "gpu_idle"]
     texts = [f"{one.reason.replace('_', ' ')} {one.seconds:.2f}s" for one in held]
-    return ", ".join(texts) or "not since last poll", "text"
+    return ", ".join(texts) or "0s", "text"
 
 
 def _link(gpu: Gpu) -> Run | None:
@@ -218,7 +226,7 @@ def _link(gpu: Gpu) -> Run | None:
         return None
     now = f"gen{units.count(reading.pcie_generation)} x{units.count(reading.pcie_width)}"
     most = f"gen{units.count(identity.pcie_generation_max)} x{units.count(identity.pcie_width_max)}"
-    return f"{now} of {most}", "text"
+    return now if now == most else f"{now} of {most}", "text"
 
 
 def _remapped(gpu: Gpu) -> Run | None:
@@ -248,33 +256,22 @@ _IN_OTHER_WORDS: Mapping[str, Callable[[Gpu], Run | None]] = {
 # -- the drawing -----------------------------------------------------------------------------------
 
 
-_GIB = 1024.0**3
-_SIDE_WIDTH, _NARROW_SIDE_WIDTH = 47, 41
-_BUSY_LEAST, _CHART_LEAST = 5, 3
-_WIDE, _HALVED = 110, 72
-"""Widths from which on the readings have so much room beside the charts."""
-_LEAD = 7
-"""Cells before a chart, for its ticks."""
-_LABEL_WIDTH = 13
-"""Cells for the label above a chart: the numbers of all stand under each other."""
-
-
-class _Chart(NamedTuple):
-    field: Field
-    number: str
-    style: str
-    limit: float
-    """The scale goes from 0 to this."""
-    now: str = ""
-    word: Run = ("", "text")
-    """Reading of now, beside a number that is a mean."""
-
-    def tick(self, share: float) -> str:
-        """Return the value at this share of the scale."""
-        value, symbol = share * self.limit, self.field.unit.symbol
-        if symbol == "bytes":
-            return f"{value / _GIB:.0f}G"
-        return f"{value:.0f}{symbol if len(symbol) == 1 else ''}"
+_CHARTS = (
+    *("sm_active_percent", "power_watts", "pcie_rx_bytes_per_second"),
+    *("memory_used_bytes", "temperature_celsius", "sm_clock_mhz"),
+)
+"""Readings with a chart below that of how busy it is."""
+_FLAT = {"memory_used_bytes", "temperature_celsius", "sm_clock_mhz"}
+"""Those that hardly vary: one row shows them."""
+_TURNS, _MOST_ROWS = (0, 0, 1, 2, 0, 3), (9, 5, 5, 4)
+"""Places of the other charts in the order in which they grow by a row, and how far."""
+_BELOW, _BELOW_SMALL = 20, 6
+"""Rows that charts leave to what stands below them, on a page with boxes and on a smaller one."""
+_LEAST_OF_CHARTS = 13
+_TWO_COLUMNS, _THREE_COLUMNS, _FOUR_COLUMNS = 72, 110, 170
+"""Widths from which on readings stand in so many columns."""
+_GAP = 4
+"""Cells between two columns."""
 
 
 def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
@@ -285,10 +282,12 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
     boxes = has_boxes(width, height)
 
     def body(width: int, room: int) -> SheetBody:
-        view.chart_columns = max(1, width - _beside(width) - _LEAD - 1)
+        view.chart_columns = max(1, job_charts.span(width)[1])
         top = [] if boxes else [_title(view, live, width)]
-        lines, zones = _body(view, live, width, room - len(top))
-        return top, lines, zones, time_axis.values(view, live, width)
+        said = _verdict(view, live, width, height)
+        lines, zones = _body(view, live, width, room - len(top) - len(said), boxes=boxes)
+        zones = [zone._replace(y=zone.y + len(said)) for zone in zones]
+        return top, [*said, *lines], zones, time_axis.values(view, live, width)
 
     text, notes = _named(view, live)
     note, style = notes[0] if notes else ("", "label")
@@ -314,118 +313,172 @@ def _title(view: View, gpu: Gpu, width: int) -> Line:
     return row.line()
 
 
-def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
-    """Return the charts of ``gpu``, most important first."""
-    now, live = gpu.reading, view.timeline.moment is None and not gpu.lost
-    gpu = shown_gpu(view, gpu)
-    busy, memory, power, temperature = scaled_metrics(view, gpu, columns)
-    reading, most_clock = gpu.reading, gpu.identity.sm_clock_max_mhz
-    state = state_of(view, gpu)
-    out = [_Chart(busy.field, busy.text, FED.hue, 100.0, word=(state.word, state.hue))]
-    for metric in (memory, power, temperature):
-        seen = metric.value is not None or view.history.gpu(gpu.uuid, metric.field.name)
-        if metric.limit is not None and seen:
-            out.append(_Chart(metric.field, metric.text, metric.mood or "area", metric.limit))
-    for name, limit in (("sm_active_percent", 100.0), ("sm_clock_mhz", most_clock)):
-        value, field = getattr(reading, name), GPU[name]
-        if value is not None and limit is not None and field is not busy.field:
-            number = field.text(value, limit if field.limit else None)
-            out.append(_Chart(field, number, "area", limit))
-    means = (busy.field.name, "power_watts", "sm_active_percent") if live else ()
-    return [
-        one._replace(now=f"now {one.field.text(getattr(now, one.field.name))}")
-        if one.field.name in means
-        else one
-        for one in out
+def _verdict(view: View, gpu: Gpu, width: int, height: int) -> list[Line]:
+    """Draw what was found about the GPU, or that nothing was, as other pages say it."""
+    rows, found = band_rows(height, len(view.gpus)), view.diagnosis
+    if found is not None:
+        about = [one for one in found.causes if not one.gpus or gpu.uuid in one.gpus]
+        spans = [one for one in view.spans if not one.gpus or gpu.uuid in one.gpus]
+        elsewhere = f"nothing found on this GPU ({len(found.causes)} elsewhere: d)"
+        verdict = elsewhere if found.causes and not about else found.verdict
+        both = tuple(about)
+        found = replace(found, findings=both, causes=both, verdict=verdict)
+        view = replace(view, diagnosis=found, spans=spans)
+    page = Page(view, width, height, has_boxes(width, height), view.window, [gpu])
+    return findings.PANEL.draw(page, rows)[0]
+
+
+def _charts(view: View, live: Gpu) -> list[Trace]:
+    """Return the charts of a GPU: how busy it is, what varies, what hardly does. Those that the
+    leading finding is about have a colour."""
+    gpu, state = shown_gpu(view, live), state_of(view, live)
+    busy, *scaled = scaled_metrics(view, gpu, 120)
+    unscaled = {one.field.name for one in scaled if one.limit is None}
+    named = rule_of(found[0].rule).charts if (found := about_gpu(view.diagnosis, gpu.uuid)) else ()
+    charts = [
+        Trace(
+            kind="gpu",
+            label=busy.field.label,
+            short=busy.field.short,
+            text=busy.text,
+            style=FED.hue,
+            series=view.history.gpu(gpu.uuid, busy.field.name),
+            held=held_up(view, gpu.uuid),
+            words=[(state.word, "", state.hue), *_now(view, live, busy.field)],
+        )
     ]
+    for name in _CHARTS:
+        read = _value(gpu, name) is not None or view.history.gpu(gpu.uuid, name) is not None
+        if not read or name in unscaled or name == busy.field.name:
+            continue
+        one = job_charts.metric_trace(view, [gpu], name)
+        one = one if name in named else job_charts.quiet(one)
+        label = "PCIe rx" if name.startswith("pcie") else GPU[name].label
+        words = [] if name in _FLAT else _now(view, live, GPU[name])
+        charts.append(replace(one, label=label, short=GPU[name].short, words=words))
+    return charts
 
 
-def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list[Line]:
-    row = Row(width).add("  ").add(left(chart.field.label, _LABEL_WIDTH), "label")
-    value, slash, limit = chart.number.partition("/")
-    row.add(value, "value").add(slash + limit, "label")
-    for text, style in (chart.word, (chart.now, "dim")):
-        row.add(f"  {text}" if text else "", style)
-    heading = row.line()
-    cells, rows = max(1, width - _LEAD - 1), height - 1
-    name = chart.field.name
-    series, key = view.history.gpu(gpu.uuid, name), ("detail", gpu.uuid, name)
-    held = held_up(view, gpu.uuid) if chart.style == FED.hue else None
-    drawn = view.chart(key, series, cells, chart.limit, chart.style, rows, None, held)
-    lines = [heading]
-    for number, runs in enumerate(drawn):
-        shares = {0: 1.0, rows // 2: 0.5, rows - 1: 0.0}
-        tick = chart.tick(shares[number]) if number in shares else ""
-        row = Row(width).add(right(tick, _LEAD - 1), "dim").add(view.glyphs.separator, "rule")
-        lines.append(row.add_runs(runs, cells).line())
-    return lines
+def _now(view: View, live: Gpu, field: Field) -> list[tuple[str, str, str]]:
+    """Return the reading of now, which stands below a number that is a mean."""
+    if view.timeline.moment is not None or live.lost:
+        return []
+    return [("now", field.text(_value(live, field.name)), "dim")]
 
 
-def _beside(width: int) -> int:
-    """Return how many cells the readings have beside the charts; 0: they stand below."""
-    return _SIDE_WIDTH if width >= _WIDE else _NARROW_SIDE_WIDTH if width >= _HALVED else 0
+def _heights(charts: Sequence[Trace], room: int, *, boxes: bool) -> list[int]:
+    """Return how high each chart is."""
+    heights = [1] * len(charts)
+    left_over = max(room - (_BELOW if boxes else _BELOW_SMALL), 0)
+    left_over = (left_over if boxes else min(left_over, _LEAST_OF_CHARTS)) - len(charts)
+    places = [n for n, one in enumerate(charts) if one.kind not in _FLAT]
+    grew = True
+    while grew:
+        grew = False
+        for turn in _TURNS:
+            if turn < len(places) and heights[places[turn]] < _MOST_ROWS[turn] and left_over > 0:
+                heights[places[turn]] += 1
+                left_over -= 1
+                grew = True
+    return heights
 
 
-def _body(view: View, gpu: Gpu, width: int, room: int) -> Drawn:
-    """Draw the charts, that of how busy it is higher than the others, on one time axis; the
-    readings beside them, or below where that is too narrow; its processes."""
-    side = _beside(width)
-    area = width - side
-    busy, *others = _charts(view, gpu, area)
-    identity = [_uuid(gpu, width)]
-    table = [*identity, *processes.processes_of_gpu(view, gpu.uuid, width, max(4, room // 5))]
-    charts = max(room - len(table) - 1, _BUSY_LEAST)
-    if not side or room < _BUSY_LEAST + len(others) * _CHART_LEAST + len(table) + 1:
-        # The processes are reached by scrolling.
-        charts = max(room - 1, _BUSY_LEAST + len(others) * _CHART_LEAST)
-    each = max(_CHART_LEAST, charts // (len(others) + 2))
-    lines, zones = list[Line](), list[Zone]()
-    for chart in (busy, *others):
-        rows = charts - each * len(others) if chart is busy else each
-        drawn = _drawn(view, gpu, chart, area, rows)
-        zones += spots(len(lines) + 1, rows - 1, _LEAD, max(1, area - _LEAD - 1))
-        lines += drawn
-    axis, clicks = time_axis.draw(view, view.window, [(_LEAD, max(1, area - _LEAD - 1))], area)
-    zones += [zone._replace(y=len(lines)) for zone in clicks]
-    lines.append(axis)
-    names = [name for chart in (busy, *others) for name in (chart.field.name, chart.field.limit)]
-    late = dict(gpu.reading.late_readings)
-    said = {name for name in names if name and name not in late and _value(gpu, name) is not None}
-    facts = _facts(gpu, side - 1 if side else width, view, said)
-    if not side:
-        return [*lines, *table, blank(width), *facts], zones
-    shown = [((" ", "text"), *fact) for fact in facts]
-    rows = max(len(lines), len(facts))
-    both = zip(filled(lines, area, rows), filled(shown, side, rows), strict=True)
-    body = [first + second for first, second in both]
-    return body[: len(lines)] + table + body[len(lines) :], zones
+def _body(view: View, live: Gpu, width: int, room: int, *, boxes: bool) -> Drawn:
+    """Draw the charts on one time axis, the readings in columns, and the GPU's processes."""
+    charts = _charts(view, live)
+    shown = list(zip(charts, _heights(charts, room, boxes=boxes), strict=True))
+    lines = job_charts.draw(view, shown, view.window, width)
+    zones = job_charts.clicks(0, len(lines), width)
+    axis, spots = time_axis.draw(view, view.window, [job_charts.span(width)], width)
+    zones += [zone._replace(y=len(lines)) for zone in spots]
+    names = [one.kind for one in charts]
+    if job_charts.span(width)[0] == job_charts.LEAD:
+        # Limits stand beside their charts.
+        names += [GPU[name].limit or "" for name in names if name in GPU]
+    late = dict(live.reading.late_readings)
+    said = {busy_name(live.reading), *names} - {"", "gpu", *late}
+    said = {name for name in said if _value(live, name) is not None}
+    facts = _facts(live, width, view, said)
+    table = processes.processes_of_gpu(view, live.uuid, width, max(4, room // 5))
+    of_readings = edge(view.glyphs, width, Title("readings"))[0]
+    of_processes = edge(view.glyphs, width, Title("processes"))[0]
+    return [*lines, axis, *of_readings, *facts, *of_processes, *table], zones
 
 
-def _uuid(gpu: Gpu, width: int) -> Line:
-    """Draw the name by which scripts know it, whole."""
-    return Row(width).add(" UUID  ", "label").add(gpu.uuid, "text").line()
+_QUIET_ZEROS = {
+    "encoder_percent": "encoder",
+    "decoder_percent": "decoder",
+    "nvlink_rx_bytes_per_second": "NVLink",
+    "nvlink_tx_bytes_per_second": "NVLink",
+}
+"""Readings of which zero says nothing, and how they are called in the list of those."""
 
 
-def _facts(gpu: Gpu, width: int, view: View, said: Collection[str]) -> list[Line]:
-    """Draw the readings but those that are ``said`` beside a chart."""
-    groups, missing = grouped_readings(shown_gpu(view, gpu, facts=True), said)
+def _facts(live: Gpu, width: int, view: View, said: Collection[str]) -> list[Line]:
+    """Draw the readings but those that are ``said`` beside a chart: in columns, and below them the
+    name by which scripts know the GPU, what is zero, and what it does not report."""
+    gpu = shown_gpu(view, live, facts=True)
+    zero = [name for name in _QUIET_ZEROS if _written(gpu, name) in _NOTHING]
+    groups, missing = grouped_readings(gpu, {*said, *zero})
+    count = 1 + sum(width >= least for least in (_TWO_COLUMNS, _THREE_COLUMNS, _FOUR_COLUMNS))
+    wide = (width - 3 - _GAP * (count - 1)) // count
+    blocks = [_block(group, facts, wide) for group, facts in groups.items() if facts]
+    columns = _in_columns(blocks, count)
     lines = []
-    for group, facts in groups.items():
-        lines += [Row(width).add(group, "title").line()] if facts else []
-        for label, text, style in facts:
-            row = Row(width).add(left(" " + label, 19, view.glyphs.ellipsis) + " ", "label")
-            first, *rest = wrapped(text, row.room) or [""]
-            lines.append(row.add(first, style).line())
-            lines += [Row(width).add(" " * 20).add(one, style).line() for one in rest]
-    if missing and not gpu.lost:
-        line = " not reported:"
-        for label in missing:
-            if len(line) + len(label) + 2 > width:
-                lines.append(Row(width).add(line, "dim").line())
-                line = "  "
-            line += f" {label},"
-        lines.append(Row(width).add(line.rstrip(","), "dim").line())
+    for rows in zip_longest(*columns, fillvalue=((" " * wide, "text"),)):
+        row = Row(width).add("  ")
+        for number, one in enumerate(rows):
+            row.add(" " * (_GAP * bool(number))).add_runs(one, wide)
+        lines.append(row.line())
+    notes = {
+        "UUID": [gpu.uuid],
+        "zero": list(dict.fromkeys([_QUIET_ZEROS[name] for name in zero])),
+        "not reported": [] if gpu.lost else missing,
+    }
+    for label, texts in notes.items():
+        for number, text in enumerate(_listed(texts, width - _NOTE - 1)):
+            row = Row(width).add("  ").add(left("" if number else label, _NOTE - 2), "label")
+            lines.append(row.add(text, "text" if label == "UUID" else "dim").line())
     return lines
+
+
+def _listed(texts: Sequence[str], width: int) -> list[str]:
+    """Return texts with commas between them, in lines of which none ends within one of them."""
+    lines: list[str] = []
+    for text in texts:
+        if lines and len(lines[-1]) + len(text) + 3 <= width:
+            lines[-1] += f", {text}"
+        else:
+            lines = [*(f"{one}," if one is lines[-1] else one for one in lines), text]
+    return lines
+
+
+_NOTHING: Collection[Run | None] = {("0%", "text"), ("0B/s", "text")}
+_NOTE = 16
+"""Cells before the text of a note."""
+
+
+def _block(group: str, facts: Sequence[Fact], width: int) -> list[Line]:
+    """Draw a group of readings: labels at the left, what was read at the right."""
+    lines = [Row(width).add(group, "title").line()]
+    for label, text, style in facts:
+        row = Row(width).add(f" {label}", "label")
+        first, *rest = wrapped(text, width - row.used - 1) or [""]
+        for number, part in enumerate((first, *rest)):
+            row = Row(width) if number else row
+            lines.append(row.add(right(part, row.room), style).line())
+    return lines
+
+
+def _in_columns(blocks: Sequence[list[Line]], count: int) -> list[list[Line]]:
+    """Share out blocks, in their order, among ``count`` columns, so that the highest is low."""
+    count = min(count, len(blocks))
+    cuts = [
+        [blocks[start:stop] for start, stop in pairwise((0, *places, len(blocks)))]
+        for places in combinations(range(1, len(blocks)), max(0, count - 1))
+    ]
+    lines = [[list(chain(*column)) for column in cut] for cut in cuts]
+    return min(lines, key=lambda columns: max(map(len, columns)), default=[])
 
 
 # -- the screen ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
@@ -24,7 +25,7 @@ from gpuwatch.tui.pages.layout import scrolled
 from gpuwatch.tui.pages.screen import WIDTH, Dialog
 from gpuwatch.tui.panels.findings import SEVERITY_STYLES, undecided
 from gpuwatch.tui.panels.gpus import STATES
-from gpuwatch.tui.terminal.frame import Line, Row, edited, plain
+from gpuwatch.tui.terminal.frame import Line, Row, Run, blank, edited, plain, wrapped
 from gpuwatch.tui.terminal.palette import THEMES
 from gpuwatch.tui.view import INTERVALS, SORT_KEYS, View
 
@@ -35,79 +36,143 @@ if TYPE_CHECKING:
 # -- texts and questions ---------------------------------------------------------------------------
 
 
-_OF_BAR = (
-    "  The whole recording: how busy the GPUs were, half minute by half minute; a\n"
-    "  column is solid up to the lowest and pale up to the highest. Below it what was\n"
-    "  found, from when to when. A click goes there."
+class Section(NamedTuple):
+    """Part of the help: its title, and rows of a key, a sample or a word, and what that means."""
+
+    title: str
+    rows: Sequence[tuple[Sequence[Run], str]]
+
+
+def _words(rows: Sequence[tuple[str, str]]) -> list[tuple[Sequence[Run], str]]:
+    return [([(word, "label")], meaning) for word, meaning in rows]
+
+
+_OF_RECORDING = Section(
+    "The whole recording",
+    _words(
+        [
+            ("busy", "solid: the idlest GPU; pale: the busiest"),
+            ("click", "goes there"),
+        ]
+    ),
 )
-_OF_FLEET = (
-    "  BUSY: the mean of the host's GPUs over the last 30 readings. Its chart is\n"
-    "  solid up to the mean, pale up to the busiest GPU.\n"
-    "  LOST: how many GPUs' worth of time is lost to what was found.\n"
-    "  GPU only: the host has no gpuwatch, so its nvidia-smi is read. What its\n"
-    "  CPUs, disks and jobs do is unknown then."
+_OF_HOSTS = Section(
+    "The columns",
+    _words(
+        [
+            ("BUSY", "mean of its GPUs over the last 30 readings; pale: up to the busiest GPU"),
+            ("LOST", "GPUs' worth of time that is lost to what was found"),
+            (
+                "GPU only",
+                "no gpuwatch there: nvidia-smi is read, and CPUs, disks, jobs are unknown",
+            ),
+        ]
+    ),
 )
-_OF_CHARTS = (
-    "\n  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
-    "  A process's CPU: 100% is one core. MAIN: its main thread alone.\n"
-    "  QUEUE: it was runnable but waited for a core. DISK: it waited for a disk.\n"
-    "  DATA: the loop waited for data, as reported by a job with gpuwatch.torch:\n"
-    "  for batch in watch(loader) in the training script.\n"
-    "  PSS: resident memory, a page shared by n processes counted 1/n each.\n"
-    "  A role with a question mark is a guess: nothing names it."
+_OF_NUMBERS = Section(
+    "Numbers",
+    _words(
+        [
+            ("busy", "a kernel was resident: 100% can be a wait"),
+            ("blank, -", "not measured, never zero"),
+            ("rx tx", "from the host to the GPU, and back"),
+            ("CPU", "100% is one core; MAIN: the main thread"),
+            ("QUEUE DISK", "runnable without a core; waits for a disk"),
+            ("DATA", "waits for data, as gpuwatch.torch reports"),
+            ("PSS", "memory; of n that share it each has 1/n"),
+            ("role?", "a guess: nothing names the process"),
+        ]
+    ),
 )
 
 
-def help_dialog(view: View) -> Dialog:
-    """Return the help: the keys by group, then what the picture means."""
-    text = Text()
+def help_dialog(view: View) -> Help:
+    """Return the help: what charts show, the keys by group, and what words and numbers mean."""
     replay = view.replay is not None
-    if not view.fleet:
-        # On the first screen of the help: nothing beside the charts has room to say it.
-        text.append("Charts\n", "title")
-        _add_sample(text, *_swing(view.glyphs))
+    # On the first screen of the help: nothing beside the charts has room to say it.
+    sections = [] if view.fleet else [Section("Charts", _samples(view.glyphs))]
     for group, keys in described(replay=replay, fleet=view.fleet):
-        text.append(f"{group}\n", "title")
-        for key in keys:
-            if len(view.gpus) < 2 and key.action in {"gpu(-1)", "other_gpu(-1)"}:
-                continue
-            text.append(f"  {key.shown:<12}", "key").append(f"{key.help}\n")
-    if replay:
-        text.append("The bar at the bottom\n", "title").append(_OF_BAR, "label")
-    elif view.fleet:
-        text.append("The columns\n", "title").append(_OF_FLEET, "label")
+        some = [key for key in keys if key.action != "gpu(-1)" or len(view.gpus) > 1]
+        rows = [([(key.shown, "key")], key.help) for key in some]
+        sections.append(Section(group, rows))
+    if view.fleet:
+        sections.append(_OF_HOSTS)
     else:
-        _add_charts(text, view.glyphs)
-    return Dialog(view, "gpuwatch replay: keys" if replay else "gpuwatch: keys", text)
+        sections += [_OF_RECORDING] if replay else []
+        states = [([(state.word, state.hue)], state.meaning) for state in STATES]
+        sections += [Section("What a GPU does", states), _OF_NUMBERS]
+    return Help(view, "gpuwatch replay: keys" if replay else "gpuwatch: keys", sections)
 
 
-def _swing(glyphs: Glyphs) -> tuple[str, str, str]:
-    if glyphs.pale:
-        return glyphs.pale * 3, "fed", "above the mean of one column, up to its highest"
-    if glyphs.tones:
-        half = glyphs.solid[4] * 3
-        return half, "fed.4", "solid: the mean of one column; pale: up to its highest"
-    return glyphs.ranges[0][8] * 3, "fed", "from the lowest to the highest of one column"
+def _samples(glyphs: Glyphs) -> list[tuple[Sequence[Run], str]]:
+    """Return what charts are made of, each with its word."""
+    full, low = glyphs.solid[8] * 2, glyphs.solid[1] * 2
+    above = (full, "fed.1") if glyphs.tones else ((glyphs.pale or glyphs.ranges[0][8]) * 2, "fed")
+    samples = (
+        (full, "fed", "mean" if glyphs.solid_to else "lowest"),
+        (*above, "highest"),
+        (low, "idle", "idle"),
+        (glyphs.warning, "warn", "finding"),
+        (glyphs.mark, "marker", "change"),
+    )
+    runs = [run for text, style, word in samples for run in ((text, style), (f" {word}  ", "text"))]
+    return [(runs, "")]
 
 
-def _add_sample(text: Text, sample: str, style: str, meaning: str) -> None:
-    text.append(f"  {sample:<12}", style).append(f"{meaning}\n")
+class Help(Dialog):
+    """Dialog of sections, in two columns where there is room for them."""
+
+    CELLS_MOST = 112
+
+    def __init__(self, view: View, title: str, sections: Sequence[Section]) -> None:
+        super().__init__(view, title, Text())
+        self._sections = sections
+
+    @property
+    def text(self) -> str:
+        rows = [f"{plain(tuple(runs))} {text}" for one in self._sections for runs, text in one.rows]
+        return "\n".join([*rows, *[one.title for one in self._sections]])
+
+    def lines(self, width: int) -> list[Line]:
+        two = width >= 2 * _COLUMN_CELLS + _COLUMN_GAP
+        cells = (width - _COLUMN_GAP) // 2 if two else width
+        parts = [_section_lines(one, cells) for one in self._sections]
+        heights = list(map(len, parts))
+        place = len(parts)
+        if two:
+            # As even as they get; what is read first in the left one.
+            place = min(range(place), key=lambda n: max(sum(heights[:n]), sum(heights[n:])))
+        columns = [parts[:place], parts[place:]]
+        tallest = max(sum(map(len, column)) + len(column) - 1 for column in columns)
+        between = [blank(cells)] if tallest <= self.app.size.height - 2 else []
+        left, right = (
+            [line for place, part in enumerate(column) for line in (*between[:place], *part)]
+            for column in columns
+        )
+        lines = []
+        for one, other in zip_longest(left, right, fillvalue=blank(cells)):
+            row = Row(width, prefix="b:").add_runs(one, cells)
+            if two:
+                row.pad_to(cells + _COLUMN_GAP).add_runs(other, cells)
+            lines.append(row.line())
+        return lines
 
 
-def _add_charts(text: Text, glyphs: Glyphs) -> None:
-    text.append("Reading the charts\n", "title")
-    full, half, low = glyphs.solid[8], glyphs.solid[4], glyphs.solid[1]
-    for sample, style, meaning in (
-        (f"{low}{half}{full}", "fed", "zero, half and all of a fixed scale: 100%, or the limit"),
-        (half * 2 + low * 2, "gauge", "a bar on a track: how much of a limit is used now"),
-        ("   ", "text", "blank: not measured (never zero)"),
-        (glyphs.warning, "warn", "on the time axis: when a finding began, how long it held"),
-    ):
-        _add_sample(text, sample, style, meaning)
-    text.append("  The colour of a GPU is what it does:\n ")
-    for word, style in STATES:
-        text.append(f" {word}", style)
-    text.append(_OF_CHARTS, "label")
+_COLUMN_CELLS, _COLUMN_GAP = 50, 2
+_MEANING_AT = 14
+"""Cell in which what a row means begins."""
+
+
+def _section_lines(section: Section, width: int) -> list[Line]:
+    lines = [Row(width).add(section.title, "title").line()]
+    for runs, meaning in section.rows:
+        row = Row(width).add("  ")
+        for text, style in runs:
+            row.add(text, style)
+        texts = wrapped(meaning, width - _MEANING_AT) or [""]
+        lines.append(row.pad_to(_MEANING_AT).add(texts[0]).line())
+        lines += [Row(width).pad_to(_MEANING_AT).add(text).line() for text in texts[1:]]
+    return lines
 
 
 def problems_dialog(view: View) -> Dialog:

@@ -54,6 +54,7 @@ from gpuwatch.tui.panels.findings import (
     severity_sign,
     style_of,
     whose,
+    worth_saying,
 )
 from gpuwatch.tui.panels.table import add_cells, add_headings
 from gpuwatch.tui.panels.time_axis import shown_gpu
@@ -77,7 +78,6 @@ from gpuwatch.tui.view import View
 _LEAST_CHART_SECONDS = 60.0
 _ALL_SHOWN = 2
 """Number of GPUs up to which each has a chart of its own."""
-_ROOMY = 90
 _TALL, _TALLEST = 30, 45
 """Rows of a page from which on its charts are higher."""
 _AFTER_LOSS = 0.2
@@ -128,7 +128,11 @@ def _draw_waveform(
     words = _span_words(window, end is not None)
     if job is not None and len({each.job for each in parts(finding)}) > 1:
         words += f"; threads of PID {job.pid}"
-    return [*edge(view.glyphs, width, Title(words))[0], *lines]
+    begin = _begin(view, finding)
+    since = (
+        f"found {time_axis.clock(view, begin)}" if begin > window.now - window.span_seconds else ""
+    )
+    return [*_heading(view, words, width, since), *lines]
 
 
 def _traces(
@@ -145,11 +149,7 @@ def _traces(
     shown = [(trace, high.gpu) for trace in job_charts.gpu_traces(view, alone)]
     if several:
         shown.append((job_charts.spread_trace(view, gpus), high.spread))
-    reading = rule_of(finding.rule).chart
-    others = job_charts.metric_traces(view, alone, reading)
-    if job is not None:
-        others += job_charts.host_traces(view, job)
-        others += job_charts.disk_traces(view, job, reading)
+    others = job_charts.evidence(view, finding, alone, job)
     return [*shown, *[(trace, high.other) for trace in others]]
 
 
@@ -237,7 +237,7 @@ def _standing(view: View, finding: Finding, until: float | None) -> list[str]:
     if finding.gain is not None:
         unknown = "gain not known, " if finding.gain.factor is None else ""
         texts.append(clean(unknown + finding.gain.in_full))
-    texts += lost_sentence(finding, view.price_per_gpu_hour)
+    texts += lost_sentence(finding, view)
     who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
     return [*texts, *([who] if who else [])]
 
@@ -266,7 +266,8 @@ def evidence_body(
     lines += jobs
     lines += _ruled_out(view, finding, width)
     if documentation:
-        lines += _heading(view, f"about {clean(finding.rule)}", width)
+        name = clean(finding.rule)
+        lines += _heading(view, f"about: {cause(name)}", width, f"gpuwatch explain {name}")
         lines += _documentation(documentation, width)
     return lines, zones
 
@@ -292,8 +293,8 @@ def _plain(line: Line) -> str:
 # -- sections -----------------------------------------------------------------------------
 
 
-def _heading(view: View, text: str, width: int) -> list[Line]:
-    return edge(view.glyphs, width, Title(text))[0]
+def _heading(view: View, text: str, width: int, note: str = "") -> list[Line]:
+    return edge(view.glyphs, width, Title(text, (), note))[0]
 
 
 def _paragraph(text: str, width: int, indent: int = 3, style: str = "text") -> Iterator[Line]:
@@ -314,7 +315,11 @@ def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
         changed = ", ".join([clean(each.change) for each in one.advice if each.wanted is not None])
         # Where nothing is to be set, what it is in this one: how many orphans, what they hold.
         says = changed or clean(one.summary)
-        for text, style in ((lost(one), "label"), (says, "value"), (whose(one, jobs), "label")):
+        for text, style in (
+            (lost(one, view, width), "label"),
+            (says, "value"),
+            (whose(one, jobs), "label"),
+        ):
             if text and row.room > 3:
                 row.add("  ").add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
         yield row.line()
@@ -326,12 +331,8 @@ def _advice(view: View, finding: Finding, width: int) -> Iterator[Line]:
         yield from _paragraph("No action needed: this is for information.", width)
     for one in finding.advice:
         yield from _paragraph(one.action, width, style="value")
-        setting = clean(one.change) if one.setting is not None and one.wanted is not None else ""
-        # Where there is little room the action alone names the setting.
-        setting = setting if width >= _ROOMY or not one.why else ""
-        text = f"{setting}: {one.why}" if setting and one.why else setting or one.why
-        if text:
-            yield from _paragraph(text, width, 5, "label")
+        if one.why:
+            yield from _paragraph(one.why, width, 5, "label")
         if one.gain not in (None, finding.gain):
             yield from _paragraph(clean(one.gain.in_full), width, 5, "label")
 
@@ -344,7 +345,7 @@ _LEAST_MEANING = 28
 def _evidence(view: View, evidence: Sequence[Evidence], width: int, heading: str) -> Iterator[Line]:
     if not evidence:
         return
-    yield from _heading(view, heading, width)
+    yield from _heading(view, heading, width, "+ speaks for it   - does not")
     columns: list[Column[Evidence]] = [
         Column("reading", lambda one: clean(one.name, 60), "text", style=lambda *_: "text"),
         Column("value", _value, style=lambda *_: "value"),
@@ -406,7 +407,19 @@ def _ruled_out(view: View, finding: Finding, width: int) -> Iterator[Line]:
         if known:
             yield from _heading(view, heading, width)
         for one in known:
-            yield from _paragraph(f"{cause(one.rule)}: {one.why}", width)
+            if width < _LIMITED:
+                yield from _paragraph(f"{cause(one.rule)}: {one.why}", width, style="label")
+                continue
+            # Quieter than what speaks for the finding.
+            first, *rest = wrapped(one.why, width - _REASON - 1) or [""]
+            row = Row(width).add("   ").add(cause(one.rule), "dim").pad_to(_REASON)
+            yield row.add(first, "label").line()
+            for text in rest:
+                yield Row(width).pad_to(_REASON).add(text, "label").line()
+
+
+_REASON = 28
+"""Cells before the reasons of what is ruled out."""
 
 
 def _documentation(text: str, width: int) -> Iterator[Line]:
@@ -448,10 +461,13 @@ def _above(view: View, width: int) -> list[Line]:
     long was watched."""
     diagnosis, now = view.diagnosis, present_findings(view)
     verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
+    if not view.gpus and (trouble := worth_saying(view)):
+        # Without a driver, that is what there is to say.
+        verdict = clean(trouble[0].message)
     if now:
         order = "worst first" if view.job.last is None else "those of the job shown first"
         verdict = "one finding" if len(now) == 1 else f"{len(now)} findings, {order}"
-    lines = [Row(width).add(f" {text}", "title").line() for text in wrapped(verdict, width - 2)[:2]]
+    lines = [Row(width).add(f" {text}", "title").line() for text in wrapped(verdict, width - 2)[:4]]
     lines += [mark_line(view, width)] if view.mark is not None else []
     return [*lines, *_watched(view, width), *[blank(width)] * (not now)]
 
@@ -468,7 +484,7 @@ def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Li
     first = max(0, min(position, len(findings) - shown))
     for one in findings[first : first + shown]:
         zones += [Zone(len(lines) + y, 0, width, "finding", one.key) for y in (0, 1)]
-        lines += _entry(view, one, width, selected=one is chosen, leads=one is findings[0])
+        lines += _entry(view, one, width, selected=one is chosen)
     if room - len(lines) >= _LEAST_PREVIEW:
         until = None if finding_holds(view, chosen) else view.job.findings_at
         lines += evidence_body(view, chosen, width, tall=room, until=until)[0]
@@ -493,14 +509,14 @@ def _watched(view: View, width: int) -> list[Line]:
     if diagnosis is None:
         return []
     rules = len({one.rule for one in diagnosis.unknown})
-    text = f"watched for {diagnosis.watched_seconds:.0f} s"
+    text = f"watched for {units.age(diagnosis.watched_seconds)}"
     if rules:
         unchecked = f"{units.plural(rules, 'cause')} could not be checked (u)"
         text = f"{text}; {unchecked}" if width >= _LIMITED else unchecked
     return [Row(width).add(fit(f" {text}", width - 1, view.glyphs.ellipsis), "label").line()]
 
 
-def _entry(view: View, finding: Finding, width: int, *, selected: bool, leads: bool) -> list[Line]:
+def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
     """Return a finding's two rows: its sentence, what is lost, what to do, and how sure that
     is."""
     tail = f"{finding.confidence * 100:.0f}% sure"
@@ -509,7 +525,7 @@ def _entry(view: View, finding: Finding, width: int, *, selected: bool, leads: b
     elif finding.since_unix_seconds is not None and width >= 60:
         since = time.localtime(finding.since_unix_seconds)
         tail += f", since {time.strftime('%H:%M:%S', since)}"
-    return at_length(view, finding, width, tail, "s:" if selected else "", leads=leads)
+    return at_length(view, finding, width, tail, "s:" if selected else "")
 
 
 def draw_evidence(
@@ -604,7 +620,6 @@ class EvidenceScreen(ScrolledScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(EVIDENCE_KEYS)
     CANVAS_ID = "evidence"
-    IN_FULL = True
 
     _last: Finding | None = None
     _last_at = 0.0

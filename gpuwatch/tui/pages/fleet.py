@@ -90,8 +90,9 @@ class FleetRow:
         current = self.current
         return None if current is None else current.lost_gpus
 
-    def says(self) -> tuple[str, str, str]:
-        """Severity (empty where there is nothing to be told), its style, and a sentence."""
+    def says(self, room: int = 1000) -> tuple[str, str, str]:
+        """Severity (empty where there is nothing to be told), its style, and a sentence in as many
+        words as there is ``room`` for."""
         host, brief = self.host, self.host.brief
         if host.ended_seconds is not None:
             return "", "dim", f"ended {units.age(host.ended_seconds)} ago (enter: how it was)"
@@ -102,7 +103,9 @@ class FleetRow:
             return "", "dim", "connecting"
         text, severity = brief.verdict, ""
         if brief.findings:
-            text, severity = brief.findings[0].summary, brief.findings[0].severity
+            worst = brief.findings[0]
+            forms, severity = (worst.summary, *worst.short), worst.severity
+            text = next((one for one in forms if width_of(one) <= room), forms[-1])
         if brief.problem is not None and not severity:
             text, severity = brief.problem.message, brief.problem.severity
         before = []
@@ -280,7 +283,7 @@ def _host_line(
 ) -> Line:
     row = begin_row(width, view.glyphs, selected=on, focused=on)
     add_cells(row, columns, one, view.glyphs.ellipsis)
-    severity, style, text = one.says()
+    severity, style, text = one.says(row.room - 3)
     row.add(f"{severity_sign(severity, view.glyphs)} " if severity else "  ", style)
     room = max(0, row.room - 1)
     return row.add(fit(text, room, view.glyphs.ellipsis), "text" if severity else "label").line()

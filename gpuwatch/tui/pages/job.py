@@ -7,7 +7,6 @@ then the screens.
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from textual.binding import BindingType
@@ -25,7 +24,7 @@ from gpuwatch.core.model import (
     TrainingLoop,
 )
 from gpuwatch.core.registry import LOOP, MEMBER, PROCESS, Field
-from gpuwatch.diagnosis.rule import THROTTLED
+from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Columns, TimeWindow, mean_shown
@@ -59,8 +58,8 @@ from gpuwatch.tui.pages.screen import (
 )
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
-from gpuwatch.tui.panels.gpus import GpuPainter, is_held_back, limits_of_all
-from gpuwatch.tui.panels.job_charts import Together, has_reported, kinds
+from gpuwatch.tui.panels.gpus import GpuPainter, common_limits, is_held_back
+from gpuwatch.tui.panels.job_charts import Together, has_reported
 from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window
 from gpuwatch.tui.panels.table import (
     add_cells,
@@ -93,7 +92,6 @@ from gpuwatch.tui.view import PANES, View
 # -- command, who, where, how it gets its data, the cores it has -----------------------------------
 
 
-_GAP = "   "
 _THROTTLED_WORTH_SAYING_PERCENT = 1.0
 
 
@@ -145,76 +143,97 @@ def _fact_rows(page: Page) -> int:
     height = page.tall
     wanted = 1 if height < 14 else 2 if height < 18 or page.width >= 110 else 3
     wanted += height >= 14 and has_reported(page.view, page.job)
-    return max(0, min(wanted, page.room - len(kinds(page)) - 3))
+    return max(0, min(wanted, page.room - job_charts.count_of(page) - 3))
 
 
 def _draw_facts(page: Page, rows: int) -> Drawn:
-    """Draw at most ``rows`` lines of facts, most telling first, in the order of the screen."""
+    """Draw at most ``rows`` lines of facts, most telling first, in the order of the screen; two
+    beside each other where that is wide enough."""
     view, job = page.view, page.job
     assert job is not None
     assert view.snapshot is not None
     known = job.ranks and job.loader_workers is not None
-    loading = job_loading_sentence(job), "value" if known else "label"
-    cores = _cores(job, view.snapshot.host)
-    together = [loading, *cores]
-    reported = _reported(view, job, page.decided.get("heights", ()))
-    flow = partial(_flow, view, page.width)
-    if reported and rows <= 2:
-        return [flow(reported), flow(together)][:rows], []
-    most = rows - bool(reported)
-    one_line = sum(width_of(text) + len(_GAP) for text, _ in together) <= page.width
-    apart = most >= 3 and bool(cores) and not one_line
-    lines = [flow(one) for one in (([loading], cores) if apart else (together,))]
-    if most > 1:
-        lines = [flow(_identity(view, job), gap="  "), *lines][:most]
-    return [*lines, flow(reported)] if reported else lines, []
+    data = ("data", [(job_loading_sentence(job), "text" if known else "label")])
+    cpu = ("CPU", _cores(job, view.snapshot.host))
+    loop = ("loop", _reported(page, job))
+    said, reported = _identity(view, job), bool(loop[1])
+    lines: list[Sequence[_Fact]] = [[data, cpu]]
+    if rows - reported > 1:
+        wide = page.width >= _BESIDE
+        lines = [[("job", said[0]), ("env", said[1])], [data, cpu]]
+        if not wide:
+            lines = [[("job", [*said[0], *said[1]])], [data, cpu]]
+            lines = [lines[0], [data], [cpu]] if rows - reported > 2 and cpu[1] else lines
+    if reported:
+        lines = [*lines, [loop]] if rows > 2 else [[loop], *lines]
+    return [_fact_line(view, page.width, one) for one in lines][:rows], []
+
+
+_Fact = tuple[str, Sequence[Run]]
+"""A label, and what stands behind it."""
+_LABELLED, _BESIDE = 60, 110
+"""Widths from which on facts have labels, and stand in two columns."""
+_LABEL = 6
 
 
 FACTS = Panel("facts", _fact_rows, _draw_facts)
 
 
-def _reported(view: View, job: Job, charts: Collection[str]) -> list[Run]:
-    """Return the job's report on its own loop, but what the ``charts`` of the page say."""
-    now = None if view.snapshot is None else view.snapshot.taken_at_unix_seconds
-    if ended_at(view, job) is not None:
+def _reported(page: Page, job: Job) -> list[Run]:
+    """Return the job's report on its own loop, but what the charts of the page say."""
+    snapshot = page.view.snapshot
+    if ended_at(page.view, job) is not None:
         return []
-    texts = loop_facts(job, now, {_LOOP_CHARTS[one] for one in charts if one in _LOOP_CHARTS})
-    return [(text, "value" if number == 0 else "text") for number, text in enumerate(texts)]
+    charts = [trace.kind for trace, _ in job_charts.shown(page)]
+    said = {_LOOP_CHARTS[one] for one in charts if one in _LOOP_CHARTS}
+    texts = loop_facts(job, None if snapshot is None else snapshot.taken_at_unix_seconds, said)
+    return [(text, "text") for text in texts]
 
 
 _LOOP_CHARTS = {"wait": "data_wait_share", "speed": "samples_per_second"}
 """Readings of a loop that have a chart of the page, by its kind."""
 
 
-def _flow(view: View, width: int, facts: list[Run], gap: str = _GAP) -> Line:
-    """Facts side by side; one that has no room is cut if it is the first, else left out."""
-    row = Row(width).add(" ")
-    for number, (text, style) in enumerate(facts):
-        if number == 0:
-            row.add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
-        elif row.room >= width_of(text) + len(gap) + 1:
-            row.add(gap).add(text, style)
+def _fact_line(view: View, width: int, facts: Sequence[_Fact]) -> Line:
+    """Draw facts beside each other; what has no room is cut if it is the first, else left out."""
+    row, labelled = Row(width).add(" "), width >= _LABELLED
+    for number, (label, runs) in enumerate(facts):
+        if number and runs:
+            row.add("  ").pad_to(width // 2 if width >= _BESIDE else 0)
+        if labelled and runs and row.room > _LABEL + width_of(runs[0][0]) * bool(number):
+            row.add(" ").add(left(label, _LABEL), "label")
+        for place, (text, style) in enumerate(runs):
+            gap = "  " * bool(place)
+            if number == place == 0:
+                row.add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
+            elif row.room >= width_of(text) + len(gap) + 1:
+                row.add(gap).add(text, style)
     return row.line()
 
 
-def _identity(view: View, job: Job) -> list[Run]:
+def _identity(view: View, job: Job) -> tuple[list[Run], list[Run]]:
+    """Return which job it is, and in what it runs."""
     assert view.snapshot is not None
     now, since = view.snapshot.taken_at_unix_seconds, job.started_at_unix_seconds
     inner = "" if job.inner_pid in (None, job.pid) else f" ({job.inner_pid} inside)"
     runs = since is not None and ended_at(view, job) is None
-    facts = (
-        (f"PID {job.pid}{inner}", "text"),
-        (job.user, "text"),
-        (f"for {units.age(now - (since or 0.0))}" if runs else None, "text"),
-        (_ranks(job), "text"),
-        (job.framework, "label"),
-        (job.slurm_job and f"slurm {job.slurm_job}", "label"),
-        (job.container and f"container {job.container}", "label"),
-        (job.pod and f"pod {job.pod}", "label"),
-        (job.environment, "label"),
-        (job.working_directory and f"in {job.working_directory}", "label"),
+    own = (
+        f"PID {job.pid}{inner}",
+        job.user,
+        f"for {units.age(now - (since or 0.0))}" if runs else None,
+        _ranks(job),
     )
-    return [(text, style) for text, style in facts if text]
+    around = (
+        # The name of an environment says it mostly.
+        None if job.framework and job.framework in (job.environment or "") else job.framework,
+        job.slurm_job and f"slurm {job.slurm_job}",
+        job.container and f"container {job.container}",
+        job.pod and f"pod {job.pod}",
+        job.environment,
+        job.working_directory and f"in {job.working_directory}",
+    )
+    first, second = ([(text, "text") for text in texts if text] for texts in (own, around))
+    return first, second
 
 
 def _ranks(job: Job) -> str | None:
@@ -235,7 +254,7 @@ def _cores(job: Job, host: Host) -> list[Run]:
     facts: list[Run] = []
     cores = cores_sentence(job, host)
     if cores is not None:
-        facts.append((cores, "label"))
+        facts.append((cores, "text"))
     held = job.cpu_throttled_percent
     if held is not None and held >= _THROTTLED_WORTH_SAYING_PERCENT:
         facts.append((f"CPU throttled {held:.0f}% of the time", "warn"))
@@ -249,7 +268,7 @@ def _gpu_rows(page: Page) -> int:
     """Return a row for each GPU while they leave room for the rest, else one for all. What the GPUs
     do once the job has ended is not about it."""
     count, height = len(page.gpus), page.tall
-    room = page.room - page.table_least - len(kinds(page))
+    room = page.room - page.table_least - job_charts.count_of(page)
     if page.decided["report"] or count == 0 or room < 1:
         return 0
     most = 1 if height < 20 else 2 if height < 30 else 4 if height < 40 else 8
@@ -262,7 +281,7 @@ def _shared_limits(page: Page) -> str:
     job, each = page.job, page.rows.get("gpus", 0) == len(page.gpus)
     if job is None or not page.boxed or not each:
         return ""
-    limits = limits_of_all(page.gpus)
+    limits = "  ".join(common_limits(page.gpus))
     room = page.width - width_of(limits) - _TITLE_ENDS
     return limits if width_of(brief_command(job.command or "")) <= room else ""
 
@@ -272,10 +291,16 @@ def _draw_gpus(page: Page, rows: int) -> Drawn:
         return [_gpu_summary(page.gpus, page.width)], []
     lead, _ = job_charts.span(page.width)
     alike = bool(_shared_limits(page))
-    painter = GpuPainter(page.view, page.gpus, page.width, marked=False, lead=lead, alike=alike)
+    painter = GpuPainter(
+        *(page.view, page.gpus, page.width, GpuStyle.SINGLE),
+        marked=False,
+        lead=lead,
+        alike=alike,
+        headed=False,
+    )
     if not page.decided["each_gpu"] and rows > 1:
         # Their mean has the chart below.
-        return [line for gpu in page.gpus for line in painter.draw(gpu, GpuStyle.SINGLE, 1)], []
+        return [line for gpu in page.gpus for line in painter.draw(gpu, 1)], []
     return [painter.brief(gpu) for gpu in page.gpus], []
 
 
@@ -324,8 +349,8 @@ def _sum_if_all_known(values: Sequence[float | None]) -> float | None:
 # -- its processes: what each is, what it does, what it waits for ----------------------------------
 
 
-ROLE_STYLES = {"rank": "main", "loader_worker": "worker"}
-"""The colour of a role is that of its chart."""
+_ROLE_CHARTS = {"rank": "main", "loader_worker": "worker"}
+"""The chart of a role, which has its colour where the leading finding is about it."""
 
 _WAITS_PERCENT = 10.0
 
@@ -346,6 +371,8 @@ class TreeRow:
     """Report of this rank on its own loop."""
     machine: str | None = None
     """Machine of it and its children, for the topmost of a job on several machines."""
+    is_late: bool = False
+    """The others wait for this rank."""
 
     @property
     def key(self) -> ProcessKey:
@@ -422,13 +449,21 @@ def _columns(
 ) -> tuple[list[Column[TreeRow]], bool]:
     """Return the columns that fit, and whether the command has room to be read behind them; the
     charts end ``now``."""
-    roles = [width_of(row.branch) + width_of(_role_text(row, width)) for row in table]
+    charts = job_charts.charts_of(job_charts.leading(view, job))
+    late = len(STRAGGLER.word) + 2
+    roles = [
+        width_of(row.branch) + width_of(_role_text(row, width)) + late * row.is_late
+        for row in table
+    ]
     role_width = min(max([4, *roles]), max(8, width * 3 // 10, min(16, width * 2 // 5)))
     on_gpu = bool(job.gpu_uuids) or any(row.on_gpus for row in table)
     without = set() if on_gpu else {_GPU_BUSY.short_heading, _GPU_MEMORY.short_heading}
     without |= set() if job.loops else {_DATA_WAIT.short_heading, _IN_STEPS.short_heading}
     role = Column[TreeRow](
-        "ROLE", kind="text", width=role_width, runs=lambda row: _role(view, row, role_width, width)
+        "ROLE",
+        kind="text",
+        width=role_width,
+        runs=lambda row: _role(view, row, role_width, width, charts),
     )
     columns = [role, *[one for one in COLUMNS if one.heading not in without]]
     if not view.slow_link:
@@ -445,16 +480,27 @@ def _columns(
         columns[-1] = columns[-1]._replace(
             heading=f"CPU {spark_span(view, spark)}",
             width=spark,
-            runs=lambda row: _spark(view, row, window, spark),
+            runs=lambda row: _spark(view, row, window, spark, charts),
         )
     return columns, room >= _COMMAND_LEAST
 
 
-def _role(view: View, row: TreeRow, role_width: int, width: int) -> list[Run]:
+def _role(
+    view: View, row: TreeRow, role_width: int, width: int, charts: Sequence[str]
+) -> list[Run]:
     branch = fit(row.branch, max(0, role_width - 4), "")
-    style = "warn" if row.member.orphaned else ROLE_STYLES.get(row.member.role, "label")
-    room = role_width - width_of(branch)
-    return [(branch, "dim"), (left(_role_text(row, width), room, view.glyphs.ellipsis), style)]
+    style = "warn" if row.member.orphaned else _hue(row, charts) or "text"
+    room, name = role_width - width_of(branch), _role_text(row, width)
+    state = f"  {STRAGGLER.word}"
+    if not row.is_late or width_of(name + state) > room:
+        return [(branch, "dim"), (left(name, room, view.glyphs.ellipsis), style)]
+    return [(branch, "dim"), (name, "value"), (left(state, room - width_of(name)), style)]
+
+
+def _hue(row: TreeRow, charts: Sequence[str]) -> str:
+    """Return the colour of a process: that of its chart, if that is among ``charts``."""
+    chart = _ROLE_CHARTS.get(row.member.role, "")
+    return STRAGGLER.hue if row.is_late else chart if chart in charts else ""
 
 
 # -- the rows -------------------------------------------------------------------------------
@@ -487,7 +533,13 @@ def tree_rows(view: View, job: Job) -> list[TreeRow]:
             replace(one, main_thread_cpu_percent=main) if one.role == "rank" else one
             for one in every
         ]
+    found = job_charts.leading(view, job)
+    late = set() if found is None else set(found.late)
     members, families = _folded(every) if is_folded(view, job) else (every, {})
+    is_late = {
+        key for key, some in on_gpus.items() if any(one.gpu_uuid in late for one in some)
+    } & {one.key for one in members if one.role == "rank"}
+    members = _late_first(members, is_late)
     # What was reported then is not kept of each rank.
     loops = {loop.key: loop for loop in job.loops if view.timeline.moment is None}
     if len(loops) == 1:
@@ -501,8 +553,30 @@ def tree_rows(view: View, job: Job) -> list[TreeRow]:
         own = [process for one in family or (member,) for process in on_gpus.get(one.key, ())]
         where = None if branch else machines.get(member.pid // PIDS_OF_A_MACHINE)
         loop = loops.get(member.key)
-        out.append(TreeRow(member, tuple(own), branch, command, family, loop, where))
+        out.append(
+            TreeRow(member, tuple(own), branch, command, family, loop, where, member.key in is_late)
+        )
     return out
+
+
+def _late_first(members: Sequence[JobMember], late: Collection[ProcessKey]) -> list[JobMember]:
+    """Return the members with those that are ``late``, and their children, before their
+    siblings: they are what has to be looked at."""
+    first: dict[int, list[JobMember]] = {}
+    family: dict[int, int] = {}
+    rest = list[JobMember]()
+    for member in members:
+        top = family.get(member.parent_pid or -1)
+        top = member.pid if member.key in late else top
+        if top is None:
+            rest.append(member)
+        else:
+            family[member.pid] = top
+            first.setdefault(top, []).append(member)
+    for moved in reversed(first.values()):
+        place = next((n + 1 for n, m in enumerate(rest) if m.pid == moved[0].parent_pid), 0)
+        rest[place:place] = moved
+    return rest
 
 
 def _machines(view: View, on_gpus: Mapping[ProcessKey, Sequence[Process]]) -> dict[int, str | None]:
@@ -619,7 +693,9 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     return filled(lines, width, height), zones
 
 
-def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[Run]:
+def _spark(
+    view: View, entry: TreeRow, window: TimeWindow, width: int, charts: Sequence[str]
+) -> list[Run]:
     """CPU of one core; of workers in one row their mean."""
     member, history = entry.member, view.history
     uuids = {process.key: process.gpu_uuid for process in reversed(entry.on_gpus)}
@@ -629,7 +705,7 @@ def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[R
         series = Together(
             keys, lambda: [history.process(k, uuids.get(k), "cpu_percent") for k in keys]
         )
-    style = ROLE_STYLES.get(member.role, "gauge")
+    style = _hue(entry, charts) or "gauge"
     return view.chart(
         ("member", member.key), series, width, 100.0, style, window=window, braille=True
     )[0]

@@ -29,7 +29,7 @@ class GpuStyle(Enum):
     STACKED = (6, 60)
     """A heading, a tall busy chart, the power's chart, and gauges of memory and temperature."""
     WIDE = (2, 30)
-    """The busy chart over the full width, and a line with the rest below it."""
+    """The busy chart, and beside it numbers with their gauges below."""
     SINGLE = (1, 0)
     """Line with the busy chart, and what numbers it leaves room for."""
 
@@ -53,6 +53,8 @@ class OverviewRows(NamedTuple):
     """GPUs in sight."""
     each: int
     """Rows of one GPU."""
+    cause: int
+    """Rows of the chart of what a GPU waits for: one that has the screen to itself has it."""
     host: int
     axis: int
     edges: int
@@ -72,6 +74,9 @@ def has_boxes(width: int, height: int) -> bool:
     return width >= 60 and height >= 30
 
 
+_CAUSE_WIDTH, _ROOMY = 76, 20
+
+
 @lru_cache(maxsize=8)
 def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     """Return the rows for so many GPUs, at least one."""
@@ -87,6 +92,7 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
         (charts, axis, 0, table),
         (1, axis, 0, table),
         (1, axis, 0, least),
+        (1, axis, 0, 2),
         (1, 0, 0, least),
     ):
         room = height - 2 - band_rows(height, gpus) - host - above - between - kept
@@ -95,7 +101,11 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     shown = max(1, min(gpus, room))
     each = max(1, room // shown)
     style = next(one for one in GpuStyle if one.rows <= each and one.least_width <= width)
-    return OverviewRows(style, shown, min(each, MOST_ROWS_A_GPU[style]), host, above, between)
+    cause = 0
+    if gpus == 1 and style is GpuStyle.STACKED and width >= _CAUSE_WIDTH:
+        cause = 3 if each >= _ROOMY else 2 if each >= _ROOMY // 2 else 0
+    each = min(each - cause, MOST_ROWS_A_GPU[style])
+    return OverviewRows(style, shown, each, cause, host, above, between)
 
 
 # -- pages and panels ------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from textual import events
@@ -11,7 +13,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Host
 from gpuwatch.core.registry import HOST as FIELDS
 from gpuwatch.core.registry import Field
-from gpuwatch.tui.charts.strips import highest, nice_ceiling
+from gpuwatch.tui.charts.strips import highest, nice_ceiling, scale_marks
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, OVERVIEW_KEYS, bindings
 from gpuwatch.tui.pages.layout import (
     BOTTOM,
@@ -31,11 +33,12 @@ from gpuwatch.tui.pages.layout import (
     too_small,
 )
 from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
-from gpuwatch.tui.panels import findings, processes, time_axis
+from gpuwatch.tui.panels import findings, job_charts, processes, time_axis
 from gpuwatch.tui.panels import gpus as gpu_rows
 from gpuwatch.tui.panels.bars import HEADER, footer_panel
-from gpuwatch.tui.panels.gpus import LEAD, gauge
-from gpuwatch.tui.panels.time_axis import shown_host
+from gpuwatch.tui.panels.findings import gpu_names
+from gpuwatch.tui.panels.gpus import LEAD, NUMBER_END, gauge
+from gpuwatch.tui.panels.time_axis import shown_gpu, shown_host
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, left, right, width_of
 from gpuwatch.tui.view import SORT_KEYS, RowKey, View
 
@@ -44,7 +47,9 @@ from gpuwatch.tui.view import SORT_KEYS, RowKey, View
 
 _MEGABYTE = 1024 * 1024
 _CORE_WIDTH = 20
-_LEAST_CHART = 8
+_FULL_ROWS = 10
+"""Rows of a machine without a GPU before those of its cores."""
+_HEAD_WIDTH, _RATE_WIDTH = 6, 8
 _HALVES_WIDTH = 76
 """A narrower screen has no room for both of two rates in half of it."""
 
@@ -66,13 +71,14 @@ def _host_rows(page: Page) -> int:
     if height >= 30 and not narrow:
         snapshot = page.view.snapshot
         cores = () if snapshot is None else snapshot.host.core_percents or ()
-        wanted = 9 + min(-(-len(cores) // max(1, page.width // _CORE_WIDTH)), max(0, room - 9))
+        rows = -(-len(cores) // max(1, page.width // _CORE_WIDTH))
+        wanted = _FULL_ROWS + min(rows, max(0, room - _FULL_ROWS))
     return max(1, min(wanted, room))
 
 
 def _draw_host(page: Page, rows: int) -> Drawn:
     # Its charts begin where those of the GPUs above do.
-    lead = max([LEAD, *[start for start, _ in page.spans[:1]]])
+    lead = page.spans[0][0] if page.spans and page.width >= _HALVES_WIDTH else LEAD
     return draw_host(page.view, page.width, rows, lead), []
 
 
@@ -163,16 +169,20 @@ class _HostPainter:
     def __init__(self, view: View, host: Host, width: int, lead: int) -> None:
         self._view = view
         self._lead = lead
+        self._number_end = NUMBER_END if lead == LEAD else lead - 2
         self._host = host
         self._width = width
         self._glyphs = view.glyphs
-        self._window = view.window
+        # Charts with a time axis of their own show no cursor: it would be elsewhere in each.
+        self._window = replace(view.window, cursor=None)
 
-    def _chart(self, name: str, width: int, limit: float | None, rows: int = 1) -> list[list[Run]]:
-        """Draw a chart; in one row of dots, which is not taken for a gauge."""
+    def _chart(
+        self, name: str, width: int, limit: float | None, rows: int = 1, *, braille: bool = True
+    ) -> list[list[Run]]:
+        """Draw a chart; in one row of dots, unless eight levels are needed."""
         view, series = self._view, self._view.history.host(name)
         key = "host", name
-        return view.chart(key, series, width, limit, "host", rows, self._window, braille=True)
+        return view.chart(key, series, width, limit, "host", rows, self._window, braille=braille)
 
     def _ceiling(self, name: str, width: int) -> float:
         series = self._view.history.host(name)
@@ -215,13 +225,15 @@ class _HostPainter:
         rest = self._width - half
         pairs = (
             (self._cpu(half)[0], self._cores(rest)),
-            (self._memory_line(half), self._rates("disk", rest)),
-            (self._rates("net", half), self._facts(rest)),
+            (self._memory_line(half), self._disk(rest)),
+            (self._network(half), self._facts(rest)),
         )
         return [(*one, *other) for one, other in pairs[:rows]]
 
     def _cpu(self, width: int, rows: int = 1) -> list[Line]:
-        return self._charted(_CPU.short, _cpu_text(self._host), _CPU.name, 100.0, width, rows)
+        cpu, text = _CPU.name, _cpu_text(self._host)
+        ticks = scale_marks(rows)
+        return self._charted(_CPU.short, text, cpu, 100.0, width, rows, ticks=ticks, braille=False)
 
     def _memory_line(self, width: int) -> Line:
         """Draw memory, which moves slowly, as a gauge."""
@@ -234,7 +246,7 @@ class _HostPainter:
 
     def _label(self, row: Row, label: str, text: str, style: str) -> Row:
         """Add a label and its number, up to where the charts begin."""
-        row.add("  ").add(label, "label").pad_to(self._lead - 2 - width_of(text))
+        row.add("  ").add(label, "label").pad_to(self._number_end - width_of(text))
         return self._add_number(row, text, style)
 
     def _add_number(self, row: Row, text: str, style: str) -> Row:
@@ -243,48 +255,56 @@ class _HostPainter:
         return row.add(number, style).add(text.removeprefix(number), "label")
 
     def _charted(
-        self, label: str, value: str, name: str, limit: float | None, width: int, rows: int = 1
+        self,
+        label: str,
+        value: str,
+        name: str,
+        limit: float | None,
+        width: int,
+        rows: int = 1,
+        *,
+        ticks: Mapping[int, str] | None = None,
+        braille: bool = True,
     ) -> list[Line]:
-        """Draw a chart with its label and number, aligned with the GPUs' charts above."""
+        """Draw a chart with its label, its number and marks of its scale."""
         room = max(0, width - self._lead - 1)
         lines = []
-        for number, drawn in enumerate(self._chart(name, room, limit, rows)):
+        for number, drawn in enumerate(self._chart(name, room, limit, rows, braille=braille)):
             row = Row(width)
             if number == 0:
                 self._label(row, label, value, "value")
-            row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule")
-            lines.append(row.add_runs(drawn, room).line())
+            tick = (ticks or {}).get(number, "")
+            row.pad_to(self._lead - 1 - len(tick)).add(tick, "dim")
+            lines.append(row.add(self._glyphs.separator, "rule").add_runs(drawn, room).line())
         return lines
 
-    def _rates(self, label: str, width: int) -> Line:
-        """Draw both directions, each with its chart and the chart's scale where there is room."""
-        row = Row(width).add("  ").add(left(label, 4), "label")
-        share = (width - row.used) // 2
-        for one in [one for one in _RATES if one.short.startswith(label)]:
-            end, name, way = row.used + share, one.name, one.short.partition(" ")[2]
-            row.add(f" {way}", "label")
-            self._add_number(row, right(self._text(one), 9), "value")
-            chart = end - row.used - 3
-            if chart < _LEAST_CHART:
-                row.pad_to(end)
-                continue
-            row.add(" ").add(self._glyphs.separator, "rule")
-            ceiling = self._ceiling(name, chart)
-            scale = f" {self._glyphs.up}{units.size(ceiling)}"
-            if chart - len(scale) < 12:
-                scale = ""
-            chart -= len(scale)
-            row.add_runs(self._chart(name, chart, ceiling)[0], chart).add(scale, "dim").pad_to(end)
+    def _network(self, width: int) -> Line:
+        """Draw both rates, the first where the numbers of the lines above are."""
+        receive, transmit = _RATES[2:]
+        row = self._label(Row(width), receive.short, self._text(receive), "value")
+        row.pad_to(self._lead).add(f"{transmit.short.partition(' ')[2]} ", "label")
+        return self._add_number(row, right(self._text(transmit), _RATE_WIDTH), "value").line()
+
+    def _disk(self, width: int) -> Line:
+        row = Row(width).add("  ").add(left("disk", _HEAD_WIDTH), "label")
+        for one, gap in zip(_RATES[:2], ("", "   "), strict=True):
+            row.add(f"{gap}{one.short.partition(' ')[2]} ", "label")
+            self._add_number(row, right(self._text(one), _RATE_WIDTH), "value")
         return row.line()
 
     def _cores(self, width: int) -> Line:
         """Draw a bar for each core, now; where they are too many, the busiest of each few."""
-        row = Row(width).add("  ").add(left("cores", 7), "label")
+        row = Row(width).add("  ").add(left("cores", _HEAD_WIDTH), "label")
         percents = self._host.core_percents or ()
-        group = max(1, -(-len(percents) // max(1, row.room - 1)))
-        starts = range(0, len(percents), group)
-        bars = [_busiest(percents[start : start + group], self._glyphs.core) for start in starts]
-        return row.add("".join(bars), "host").line()
+        count, bars, note = len(percents), len(percents), ""
+        if count >= row.room:
+            bars = row.room - 12
+            fewest, most = count // bars, -(-count // bars)
+            note = f" {fewest}-{most} a bar" if fewest < most else f" {most} a bar"
+        ends = [count * place // max(1, bars) for place in range(bars + 1)]
+        groups = [percents[first:end] for first, end in pairwise(ends)]
+        row.add("".join([_busiest(group, self._glyphs.core) for group in groups]), "host")
+        return row.add(note, "dim").line()
 
     def _facts(self, width: int) -> Line:
         row = Row(width).add("  ")
@@ -297,20 +317,21 @@ class _HostPainter:
 
     def full(self, rows: int) -> list[Line]:
         """Draw a machine without a GPU: a chart a line, then a chart for every core."""
-        lines = [*self._cpu(self._width, 2 if rows >= 8 else 1), self._memory_line(self._width)]
+        self._window = self._view.window
+        high = 3 if rows >= _FULL_ROWS else 1
+        lines = [*self._cpu(self._width, high), self._memory_line(self._width)]
         room = max(1, self._width - self._lead - 1)
         for one in _RATES:
-            # The scale stands before the chart, as wide as the others: they have one time axis.
-            name, text = one.name, self._text(one)
-            ceiling = self._ceiling(name, room)
-            scale = f"{self._glyphs.up}{units.size(ceiling)}".replace(".0", "")
-            lines += self._charted(f"{one.short} {scale}", text, name, ceiling, self._width)
-        if rows >= 9:
+            ceiling = self._ceiling(one.name, room)
+            ticks = {0: units.size(ceiling).replace(".0", "")}
+            text = self._text(one)
+            lines += self._charted(one.short, text, one.name, ceiling, self._width, ticks=ticks)
+        if rows >= _FULL_ROWS - 2:
             self._view.chart_columns = room
             axis, _ = time_axis.draw(self._view, self._window, [(self._lead, room)], self._width)
             lines.append(axis)
         lines.append(self._facts(self._width))
-        return filled([*lines, *self._core_grid(rows - 9)], self._width, rows)
+        return filled([*lines, *self._core_grid(rows - _FULL_ROWS)], self._width, rows)
 
     def _core_grid(self, rows: int) -> list[Line]:
         """Draw a small chart over time for each core, in columns, as many as fit."""
@@ -330,27 +351,61 @@ class _HostPainter:
         return lines
 
 
+# -- what a GPU waits for ------------------------------------------------------------------------
+
+
+def _draw_cause(page: Page, rows: int) -> Drawn:
+    """Draw what shows the finding that leads, or who feeds the GPU, as the page of its job does;
+    without a job its temperature."""
+    view, (gpu,) = page.view, page.gpus
+    jobs = () if view.snapshot is None else view.snapshot.jobs
+    job = next((one for one in jobs if gpu.uuid in one.gpu_uuids), None)
+    lanes = [] if job is None else job_charts.lanes(view, job, page.gpus, each_gpu=True)[1:]
+    trace = next((one for one in lanes if one.kind not in _DRAWN_ABOVE), None)
+    if trace is None:
+        trace = job_charts.metric_trace(view, [shown_gpu(view, gpu)], "temperature_celsius")
+    lines = job_charts.draw(view, [(trace, rows)], page.window, page.width)
+    return lines, job_charts.clicks(0, rows, page.width)
+
+
+_DRAWN_ABOVE = {"gpu", "power_watts"}
+_CAUSE = Panel("cause", lambda page: page.overview.cause, _draw_cause)
+
+
 # -- the drawing -----------------------------------------------------------------------------------
 
 
 _FOOTER = footer_panel(lambda _: OVERVIEW_FOOTER)
-_AXIS = time_axis.axis_panel(lambda page: page.overview.axis > 0)
+
+
+def _draw_axis(page: Page, _rows: int) -> Drawn:
+    """Draw the axis, and without titles the headings of the numbers above, beside it."""
+    headings = gpu_rows.headings(page)
+    width = page.width - len(headings)
+    line, zones = time_axis.draw(page.view, page.window, page.spans, width)
+    return [(*line, (headings, "dim")) if headings else line], zones
+
+
+_AXIS = Panel("axis", lambda page: page.overview.axis, _draw_axis)
 _VERDICT = edge_panel("verdict", lambda _: Title("verdict", (("d", "why", "findings"),)))
-_GPUS = edge_panel(
-    "gpus",
-    lambda page: Title(
-        "GPUs",
-        (("enter", "open", "open"), *range_keys(page)),
-        gpu_rows.shared_limits(page),
-        # In one row charts are dots up to the mean.
-        legend="" if page.overview.style is GpuStyle.SINGLE else chart_legend(page),
-    ),
-)
+
+
+def _of_gpus(page: Page) -> Title:
+    name, headings = gpu_rows.title(page)
+    keys = ("enter", "open", "open"), *range_keys(page)
+    # In one row charts are dots up to the mean.
+    legend = "" if page.overview.style is GpuStyle.SINGLE else chart_legend(page)
+    return Title(name, keys, headings, legend=legend)
+
+
+_GPUS = edge_panel("gpus", _of_gpus)
 _HOST_EDGE = edge_panel("host", lambda page: Title("host", () if page.gpus else range_keys(page)))
 
 
 def _of_processes(page: Page) -> Title:
-    by = ("s", f"sort: {page.view.sort}", "sort")
+    view = page.view
+    first = gpu_names(processes.gpus_first(view), view.gpus) if view.sort == "gpu" else ""
+    by = ("s", f"sort: {view.sort}" + (f", {first} first" if first else ""), "sort")
     return Title("processes", (("/", "filter", "filter"), by, ("t", "tree", "tree")))
 
 
@@ -358,11 +413,11 @@ _PROCESSES = edge_panel("processes", _of_processes)
 
 PANELS = (
     *(HEADER, _VERDICT, findings.PANEL),
-    *(_GPUS, gpu_rows.PANEL, _AXIS, _HOST_EDGE, HOST),
+    *(_GPUS, gpu_rows.PANEL, _CAUSE, _AXIS, _HOST_EDGE, HOST),
     *(_PROCESSES, processes.PANEL, time_axis.VALUES, BOTTOM, _FOOTER),
 )
 """Panels of the page, from top to bottom."""
-_OF_GPUS = (_GPUS, gpu_rows.PANEL, _AXIS)
+_OF_GPUS = (_GPUS, gpu_rows.PANEL, _CAUSE, _AXIS)
 COMPETING = (time_axis.VALUES,)
 """Panels that compete for rows: what the person asks for takes its row from the table; all others
 have those of `overview_rows`."""

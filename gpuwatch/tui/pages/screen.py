@@ -42,8 +42,6 @@ class CanvasScreen(Screen[None]):
     # The arrow and tab keys are ours: nothing here takes Textual's focus.
     AUTO_FOCUS = ""
     CANVAS_ID: ClassVar[str]
-    IN_FULL: ClassVar[bool] = False
-    """True if findings are told with what they have cost so far, to the second."""
 
     def __init__(self, view: View) -> None:
         super().__init__()
@@ -68,6 +66,11 @@ class CanvasScreen(Screen[None]):
         width, height = self.room
         if width and height:
             self.shown = self.drawn(width, height)
+            keys, below = height - 1, self.size.height - height
+            self.shown.zones = [
+                zone._replace(y=zone.y + below) if zone.y == keys else zone
+                for zone in self.shown.zones
+            ]
             self.show_lines(self.shown.lines)
 
     @property
@@ -77,14 +80,14 @@ class CanvasScreen(Screen[None]):
         return width, height - replay_rows(self.view, height)
 
     def show_lines(self, lines: list[Line]) -> None:
-        """Show ``lines``, as wide as the screen, and over the one above the keys what is to be
-        said for a moment; only what changed goes to the terminal."""
+        """Show ``lines``, as wide as the screen, the bar of a replay above the keys, and over what
+        is above both what is to be said for a moment; only what changed goes to the terminal."""
         width, height = self.size
         if self.view.message and len(lines) > 2:
             text = fit(self.view.message, width - 2, self.view.glyphs.ellipsis)
             said = Row(width, prefix="s:").add(f" {text}", "title").line()
             lines = [*lines[:-2], said, lines[-1]]
-        lines = lines + draw_replay_bar(self.view, width, height)
+        lines = [*lines[:-1], *draw_replay_bar(self.view, width, height), *lines[-1:]]
         self.canvas.ascii_only = self.view.glyphs is ASCII
         self.canvas.show(lines, width)
 
@@ -284,10 +287,15 @@ _SCROLLS = {
     **{"home": "-10000", "end": "10000"},
 }
 WIDTH = 76
-"""Cells of text, where there is room."""
+"""Cells of text that a person reads in lines, where there is room."""
 FRAME_CELLS = 4
 """An edge and a blank on both sides."""
 _END = 100_000
+
+
+def _in_grey(line: Line) -> Line:
+    """Return ``line`` without its colours, but for the tones of charts."""
+    return tuple([(text, "edge" + "".join(style.partition(".")[1:])) for text, style in line])
 
 
 class Dialog(ModalScreen[str]):
@@ -296,6 +304,8 @@ class Dialog(ModalScreen[str]):
     click closes it unless it is a question: only keys decide there."""
 
     DEFAULT_CSS = "Dialog { background: $background; }"
+    CELLS_MOST: ClassVar[int] = WIDTH
+    """Cells of text, where there is room."""
     BINDINGS: ClassVar[list[BindingType]] = [
         *[Binding(key, f"answer('{key}')", show=False) for key in _KEYS],
         *[Binding(key, f"scroll({lines})", show=False) for key, lines in _SCROLLS.items()],
@@ -352,7 +362,7 @@ class Dialog(ModalScreen[str]):
         width, height = self.size
         if not (self.is_running and width and height):
             return
-        inner = max(1, min(WIDTH, width - FRAME_CELLS))
+        inner = max(1, min(self.CELLS_MOST, width - FRAME_CELLS))
         text = self.lines(inner)
         rows = max(1, min(len(text), height - 2))
         self._first = max(0, min(self._first, len(text) - rows))
@@ -387,15 +397,15 @@ class Dialog(ModalScreen[str]):
         """Return the right edge, in which a bar says what part of the text is in sight."""
         start = self._first * rows // lines if lines else 0
         if lines > rows and start <= y <= start + rows * rows // lines:
-            return self._glyphs.solid[8], "b:label"
+            return self._glyphs.thumb, "b:label"
         return self._glyphs.separator, "b:accent"
 
     def _behind(self, width: int, height: int) -> list[Line]:
-        """Return the lines of the screen behind, where it has been drawn at this size."""
+        """Return the lines of the screen behind in grey, where it has been drawn at this size."""
         screens = [one for one in self.app.screen_stack if isinstance(one, CanvasScreen)]
         lines = list(screens[-1].canvas.lines) if screens else []
         fits = len(lines) == height and screens[-1].size.width == width
-        return lines if fits else [blank(width)] * height
+        return list(map(_in_grey, lines)) if fits else [blank(width)] * height
 
     def _over(self, behind: list[Line], lines: list[Line]) -> list[Line]:
         box = self.box

@@ -4,7 +4,7 @@ The header says where, how fast, how old, and what watching costs; the footer ha
 needed first, as many as fit, each of which can be clicked. The bar of a recording is like a video
 player's: the whole file from left to right. A column of it is solid up to the lowest and pale up to
 the highest busy share that a GPU had over half a minute; dots were not read yet. Below it stand the
-findings and the time of day.
+findings and the time of day, and then where the replay stands.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from gpuwatch.core.model import OwnCost, Snapshot
 from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, lost_gpus
 from gpuwatch.tui.charts.strips import ASCII, Glyphs, draw_column, shades, toned
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
-from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed, has_boxes
 from gpuwatch.tui.panels import time_axis
-from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause, readable_findings, rule_of
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause_of, readable_findings, rule_of
+from gpuwatch.tui.panels.gpus import LEAD
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right, width_of
 from gpuwatch.tui.view import ReplayState, View
 
@@ -56,7 +57,8 @@ def draw_header(view: View, width: int) -> Line:
     right_parts = _header_right(view, snapshot, width)
     reserved = sum(len(text) + 2 for text, _ in right_parts)
     for text, style in _header_left(view, snapshot):
-        if row.room < len(text) + 2 + reserved:
+        # Two blanks before the clock.
+        if row.room < len(text) + 3 + reserved:
             break
         row.add("  ").add(text, style)
     row.pad_to(width - reserved, "label")
@@ -215,35 +217,40 @@ def draw_replay_bar(view: View, width: int, height: int) -> list[Line]:
     count = replay_rows(view, height)
     if state is None or not count:
         return []
+    strip = _strip(view, width, height)
     lines: list[Line] = []
     if count > 1:
-        lines += _band(view, state, width, 2 if count == 4 else 1)
+        lines += _band(view, state, width, strip, 2 if count == 4 else 1)
     if count > 2:
-        lines.append(_marks(view, state, width))
+        lines.append(_marks(view, state, width, strip))
     lines.append(_status(view, state, width))
     return lines
 
 
-_LEAD = 25
-"""Cells before the strip, about as many as before the charts above."""
 _LEADING = 76
-"""Width from which on there is room for them."""
+"""Width from which on there is room for labels."""
 
 
-def _strip(width: int) -> tuple[int, int]:
-    """Return the first cell of the strip and its width."""
-    return (_LEAD, width - _LEAD - 2) if width >= _LEADING else (1, max(1, width - 2))
+def _strip(view: View, width: int, height: int) -> tuple[int, int]:
+    """Return the first cell of the strip and its width: as wide as the charts above it, where there
+    is room for labels."""
+    inset = int(has_boxes(width, height - replay_rows(view, height)))
+    first, last = (LEAD + inset, width - 1 - inset) if width >= _LEADING else (1, width - 1)
+    return first, max(1, last - first)
 
 
-def _named(width: int, text: str) -> Row:
-    """Begin a line of the strip with what it is, where there is room."""
+def _named(width: int, first: int, text: str = "", more: str = "") -> Row:
+    """Begin a line of the strip, which starts in the cell ``first``, with what it is, where there
+    is room."""
     row = Row(width)
-    return row.add(f"   {text}" if width >= _LEADING else "", "label").pad_to(_strip(width)[0])
+    if first >= LEAD:
+        row.pad_to(2 + first - LEAD).add(text, "label").add(more, "dim")
+    return row.pad_to(first)
 
 
-def moment_at(state: ReplayState, x: int, width: int) -> float:
+def moment_at(view: View, state: ReplayState, x: int, width: int, height: int) -> float:
     """Return which moment of the file a cell of the bar stands for."""
-    first, inner = _strip(width)
+    first, inner = _strip(view, width, height)
     share = min(1.0, max(0.0, (x - first + 0.5) / inner))
     return state.first + share * state.seconds
 
@@ -278,8 +285,10 @@ def _columns(state: ReplayState, inner: int) -> list[tuple[float, float] | None]
     return columns
 
 
-def _band(view: View, state: ReplayState, width: int, count: int) -> list[Line]:
-    glyphs, inner = view.glyphs, _strip(width)[1]
+def _band(
+    view: View, state: ReplayState, width: int, strip: tuple[int, int], count: int
+) -> list[Line]:
+    glyphs, (first, inner) = view.glyphs, strip
     columns = _columns(state, inner)
     here = _place(state, state.now, inner)
     known = inner
@@ -291,10 +300,10 @@ def _band(view: View, state: ReplayState, width: int, count: int) -> list[Line]:
     of_rows = shades(count, glyphs)
     lines = []
     for number in range(count):
-        row = _named(width, "whole recording" if number == 0 else "GPUs busy")
+        row = _named(width, first, *(() if number else ("whole recording", " busy")))
         for place, (text, tones) in enumerate(drawn):
             if place == here:
-                row.add(_needle(glyphs), "title")
+                row.add(glyphs.thumb, "title")
             elif columns[place] is None and place >= known:
                 row.add(glyphs.dot if number == count - 1 else " ", "dim")
             else:
@@ -303,14 +312,10 @@ def _band(view: View, state: ReplayState, width: int, count: int) -> list[Line]:
     return lines
 
 
-def _needle(glyphs: Glyphs) -> str:
-    return "|" if glyphs is ASCII else "┃"
-
-
-def _marks(view: View, state: ReplayState, width: int) -> Line:
+def _marks(view: View, state: ReplayState, width: int, strip: tuple[int, int]) -> Line:
     """Draw from when to when something was found, in the hue of what it meant for the GPUs, the
     gravest on top; between, the time of day."""
-    inner = _strip(width)[1]
+    first, inner = strip
     ends = [
         state.last if one.end_unix_seconds is None else one.end_unix_seconds
         for one in state.findings
@@ -325,14 +330,14 @@ def _marks(view: View, state: ReplayState, width: int) -> Line:
         for one, end in zip(state.findings, ends, strict=True)
     ]
     marks = time_axis.mark_cells(found, inner, view.glyphs)
-    marks[_place(state, state.now, inner)] = (_needle(view.glyphs), "title")
+    marks[_place(state, state.now, inner)] = (view.glyphs.thumb, "title")
     for moment, text in time_axis.ticks(state.first, state.last, inner, state.last):
         place = _place(state, moment, inner)
         free = marks[max(0, place - 1) : place + len(text) + 2]
         if place + len(text) < inner and free == [None] * len(free):
             signs = view.glyphs.tick + text
             marks[place : place + len(signs)] = [(sign, "dim") for sign in signs]
-    row = _named(width, "findings")
+    row = _named(width, first, "findings")
     for mark in marks:
         row.add(*(mark or (" ", "text")))
     return row.line()
@@ -394,7 +399,7 @@ def _holding(state: ReplayState) -> tuple[str, str]:
     now = state.holding(state.now)
     if now:
         more = f" +{len(now) - 1}" if len(now) > 1 else ""
-        return cause(now[0].rule) + more, SEVERITY_STYLES.get(now[0].severity, "label")
+        return cause_of(now[0]) + more, SEVERITY_STYLES.get(now[0].severity, "label")
     count = len(state.findings)
     if not count:
         return "", "label"

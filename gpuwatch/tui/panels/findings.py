@@ -6,8 +6,9 @@ nothing is; readings that fail; what a change brought about.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpuwatch.core import units
@@ -19,11 +20,13 @@ from gpuwatch.diagnosis.finding import (
     FindingKey,
     Unchecked,
     about_job,
+    gpu_names,
+    in_short,
     severity_place,
 )
 from gpuwatch.outputs.terminal import wrap
 from gpuwatch.tui.charts.strips import Glyphs
-from gpuwatch.tui.charts.timeline import marks_at
+from gpuwatch.tui.charts.timeline import FindingMark, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
 from gpuwatch.tui.panels.table import fit_command
 from gpuwatch.tui.runs import ended_at, is_about
@@ -31,11 +34,15 @@ from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, width_of, wrapped
 from gpuwatch.tui.view import BeforeOrAfter, View
 
 if TYPE_CHECKING:
+    from gpuwatch.diagnosis.ledger import Episode
     from gpuwatch.diagnosis.rule import Rule
 
 
 # -- in a few words: the cause, where, what is lost, what to change -------------------------------
 
+
+_WIDE = 100
+"""Columns in which all of a sentence has room, and what is lost is told from its share."""
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 
@@ -83,7 +90,7 @@ def cause(rule: str) -> str:
     return clean(rule_of(rule).title, 22)
 
 
-def cause_of(finding: Finding) -> str:
+def cause_of(finding: Finding | Episode | FindingMark) -> str:
     """Return the cause of a finding, in as much doubt as its sentence."""
     in_doubt = rule_of(finding.rule).title_in_doubt if finding.in_doubt else ""
     return in_doubt or cause(finding.rule)
@@ -105,14 +112,6 @@ def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> list[Finding]:
     return [one for one in found if uuid in one.gpus]
 
 
-def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
-    """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all); nothing where none of them is there."""
-    named = [units.gpu_label(gpu) for gpu in gpus if gpu.uuid in uuids]
-    if len(named) == len(gpus) > 1:
-        return f"{len(gpus)} GPUs"
-    return f"GPU {units.ranges(named)}" if named else ""
-
-
 def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
     """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all), ``7 GPUs wait for GPU 3``, ``PID 4242``,
     or ``host``."""
@@ -129,22 +128,43 @@ def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
     return "GPU" if finding.gpus else "host"
 
 
-def lost(finding: Finding) -> str:
-    """Return ``38% lost``: of the time of its sentence; nothing where no time is lost, or it is not
-    known."""
+def shorter_and_shorter(
+    one: Finding | FindingMark, gpus: Sequence[Gpu], label: str
+) -> Iterator[str]:
+    """Yield its sentence, then the same in fewer words, and at last a ``label``."""
+    yield clean(one.summary)
+    yield from map(clean, in_short(one, gpus))
+    yield label
+
+
+def lost(finding: Finding, view: View, width: int = _WIDE) -> str:
+    """Return ``38% lost``: of the time of its sentence. Where that has the share of some GPUs of a
+    job, and ``width`` allows it, ``29% of 4 GPUs lost``. Nothing where no time is lost, or it is
+    not known."""
     share = finding.share_lost
     if share is None or share <= 0:
         return ""
-    return "<1% lost" if share < 0.005 else f"{share * 100:2.0f}% lost"
+    of = f" of {count} GPUs" if width >= _WIDE and (count := _more_gpus(finding, view)) else ""
+    return f"<1%{of} lost" if share < 0.005 else f"{share * 100:2.0f}%{of} lost"
 
 
-def lost_sentence(finding: Finding, price_per_gpu_hour: float | None = None) -> list[str]:
-    """Return ``38% lost; 46 GPU-seconds, 38.2Wh so far``, at a price the money instead of the
-    energy; nothing where no time is lost."""
-    parts = [text] if (text := lost(finding).strip()) else []
+def _more_gpus(finding: Finding, view: View) -> int:
+    """Return the number of GPUs that its jobs use, and of which its loss is a share, where its
+    sentence is about some of them; else 0."""
+    jobs = () if view.snapshot is None else view.snapshot.jobs
+    keys = {one.job for one in parts(finding)}
+    every = {uuid for job in jobs if job.key in keys for uuid in job.gpu_uuids}.union(finding.gpus)
+    named = set(finding.gpus).difference(finding.late)
+    return len(every) if named and named < every else 0
+
+
+def lost_sentence(finding: Finding, view: View) -> list[str]:
+    """Return ``38% lost in 1 min; 46 GPU-seconds, 38.2Wh so far``, at a price the money instead of
+    the energy; nothing where no time is lost."""
+    parts = losses(finding, view)[:1]
     if finding.cost_gpu_seconds is not None:
         seconds = finding.cost_gpu_seconds
-        worth = units.worth(seconds, price_per_gpu_hour, finding.lost_joules)
+        worth = units.worth(seconds, view.price_per_gpu_hour, finding.lost_joules)
         parts.append(f"{units.gpu_time(seconds)}{worth} so far")
     return ["; ".join(parts)] if parts else []
 
@@ -155,19 +175,49 @@ def changes(finding: Finding, room: int) -> str:
     sentences = any(one.setting is None or one.wanted is None for one in finding.advice)
     between = "; " if sentences else ", "
     for advice in finding.advice:
-        more = f"{text}{between}{clean(advice.change)}" if text else clean(advice.change)
+        change = clean(advice.change)
+        if text and change[1:2].islower():
+            change = change[:1].lower() + change[1:]
+        more = f"{text}{between}{change}" if text else change
         if text and len(more) > room:
             break
         text = more
     return text
 
 
-def gain_in(finding: Finding, room: int) -> str:
-    """Return ``about 1.8 times faster, limited by 8 cores``, with the limit where that fits in
-    ``room``; nothing where nothing is promised, or there is no room at all."""
+_ASIDE, _CLAUSE_ENDS = re.compile(r" \([^()]*\)"), re.compile(r"[:;,.](?= )")
+
+
+def shortened(text: str, room: int, ellipsis: str) -> str:
+    """Return advice in at most ``room`` cells: without what stands in brackets, and up to the end
+    of a clause, if half of the room is used then."""
+    if width_of(text) <= room:
+        return text
+    text = _ASIDE.sub("", text)
+    if width_of(text) <= room:
+        return text
+    ends = [found.start() for found in _CLAUSE_ENDS.finditer(text, 0, room + 1)]
+    if ends and 2 * ends[-1] >= room:
+        return f"{text[: ends[-1]]}{ellipsis}"
+    return fit(text, room, ellipsis)
+
+
+def losses(finding: Finding, view: View, width: int = _WIDE) -> list[str]:
+    """Return ``29% of 4 GPUs lost in 1 min``, and for less room the same in fewer words; nothing
+    where no time is lost."""
+    text, seconds = lost(finding, view, width).strip(), finding.lost_of_seconds
+    forms = [text, lost(finding, view, 0).strip()] if text else []
+    if text and seconds is not None:
+        time = f"{seconds:.0f} s" if seconds < 59.5 else f"{seconds / 60.0:.0f} min"
+        forms.insert(0, f"{text} in {time}")
+    return forms
+
+
+def gains(finding: Finding) -> list[str]:
+    """Return ``about 1.8 times faster, limited by 8 cores``, and in less room without the limit;
+    nothing where nothing is promised."""
     gain = finding.gain
-    texts = () if gain is None or gain.factor is None else (clean(gain.says), gain.brief)
-    return next((text for text in texts if width_of(text) <= room), "")
+    return [] if gain is None or gain.factor is None else [clean(gain.says), gain.brief]
 
 
 def undecided(unknown: Iterable[Unchecked]) -> dict[str, list[str]]:
@@ -237,38 +287,49 @@ def keep_finding_in_sight(view: View, keys: Sequence[FindingKey]) -> bool:
 def _problem_lines(view: View, width: int, most: int) -> list[Line]:
     """Return at most ``most`` lines for the gravest problems; a single one is wrapped rather than
     cut, several get a line each and the last says how many more there are."""
-    problems, glyphs = _worth_saying(view), view.glyphs
+    problems = worth_saying(view)
     if not problems or most <= 0:
         return []
     if len(problems) == 1:
-        text, style = problems[0].message, _problem_style(problems[0])
-        return _signed(view, glyphs.warning, text, style, width, width - 2, most)
+        signed, text, style = _problem_look(view, problems[0])
+        return _signed(view, signed, text, style, width, width - 2, most)
     lines = []
     for number, problem in enumerate(problems[:most]):
         more = len(problems) - most if number == most - 1 else 0
         note = f"+{more} more (!)" if more > 0 else ""
-        style, room = _problem_style(problem), width - len(note) - 5
-        row = Row(width).add(f" {glyphs.warning} ", style)
-        row.add(fit(problem.message, room, glyphs.ellipsis), "text" if style == "warn" else style)
+        (sign, look), text, style = _problem_look(view, problem)
+        row = Row(width).add(f" {sign} ", look)
+        row.add(fit(text, width - len(note) - 5, view.glyphs.ellipsis), style)
         lines.append(row.pad_to(width - len(note) - 1).add(note, "key").line())
     return lines
 
 
+def _problem_look(view: View, problem: Problem) -> tuple[tuple[str, str], str, str]:
+    """Return its sign with the sign's style, its text, and the style of that: what gpuwatch cannot
+    read is no finding, and has no sign of one."""
+    if problem.severity == "error":
+        return (view.glyphs.grave, "error"), problem.message, "error"
+    return (view.glyphs.unread, "key"), problem.message, "text"
+
+
 def _signed(
-    view: View, sign: str, text: str, style: str, width: int, room: int, most: int
+    view: View, sign: tuple[str, str], text: str, style: str, width: int, room: int, most: int
 ) -> list[Line]:
-    """Draw ``text`` in ``room`` cells behind a sign, in at most ``most`` lines."""
-    lines = wrap(clean(text), room, first=f" {sign} ", later="   ", most=most)
-    ellipsis = view.glyphs.ellipsis
-    return [Row(width).add(line.replace("…", ellipsis), style).line() for line in lines]
+    """Draw ``text`` in ``room`` cells behind a sign in its style, in at most ``most`` lines."""
+    lines = wrap(clean(text), room, first="   ", later="   ", most=most)
+    rows = []
+    for line in lines:
+        row = Row(width).add("   " if rows else f" {sign[0]} ", sign[1])
+        rows.append(row.add(line[3:].replace("…", view.glyphs.ellipsis), style))
+    return [row.line() for row in rows]
 
 
 def _problems_are_grave(view: View) -> bool:
     """Return whether the gravest is an error, and no finding says so."""
-    return any(one.severity == "error" for one in _worth_saying(view))
+    return any(one.severity == "error" for one in worth_saying(view))
 
 
-def _worth_saying(view: View) -> list[Problem]:
+def worth_saying(view: View) -> list[Problem]:
     """Errors first, then warnings, each once; what is merely good to know is left to the
     problems screen."""
     there = () if view.snapshot is None else view.snapshot.problems
@@ -286,19 +347,12 @@ def _is_a_finding(view: View, problem: Problem) -> bool:
     return bool(names) and names.issubset(found)
 
 
-def _problem_style(problem: Problem) -> str:
-    return "error" if problem.severity == "error" else "warn"
-
-
 # -- the band --------------------------------------------------------------------------------------
 
 
 _GAP = "  "
-_LEAST_ADVICE = 12
+_LEAST_ADVICE = 24
 _LEAST_NAME = 24
-_ROWS_TO_WRAP = 3
-_BESIDE = 17
-"""Cells of a line with advice for ``100% lost`` and the blanks around it."""
 _EARLY_SECONDS = 30.0
 """A job that has been seen for less has not shown its steady work for as long as it takes."""
 
@@ -341,15 +395,23 @@ def _then(page: Page, most: int) -> list[Line]:
     held.sort(key=lambda one: severity_place(one.severity))
     ago = f"{units.age(snapshot.monotonic_seconds - moment)} ago: "
     if not held:
-        return _signed(view, view.glyphs.dot, f"{ago}no finding held", "text", width, width - 1, 1)
+        dot = view.glyphs.dot, "text"
+        return _signed(view, dot, f"{ago}no finding held", "text", width, width - 1, 1)
     mark = held[0]
     more = f" (+{len(held) - 1} more)" if len(held) > 1 else ""
-    text, lines = f"{ago}{clean(mark.summary)}{more}", max(1, most - 1)
-    if len(wrapped(text, width - 5)) > lines:
-        share = f", {units.share(mark.lost_share)} lost" if mark.lost_share else ""
-        text = f"{ago}{cause(mark.rule)}{share}{more}"
-    sign, style = severity_sign(mark.severity, view.glyphs), SEVERITY_STYLES.get(mark.severity)
-    return _signed(view, sign, text, style or "warn", width, width - 2, lines)
+    style = SEVERITY_STYLES.get(mark.severity, "warn")
+    first = Row(width).add(f" {severity_sign(mark.severity, view.glyphs)} ", style)
+    room = first.room - 1 - len(ago) - len(more)
+    share = f", {units.share(mark.lost_share)} lost" if mark.lost_share else ""
+    forms = list(shorter_and_shorter(mark, view.gpus, f"{cause_of(mark)}{share}"))
+    text = next((one for one in forms if width_of(one) <= room), forms[-1])
+    first.add(fit(f"{ago}{text}{more}", first.room - 1, view.glyphs.ellipsis), style)
+    if most < 3:
+        return [first.line()]
+    second = (
+        Row(width).add("   ").add(fit(clean(mark.change), width - 5, view.glyphs.ellipsis), "value")
+    )
+    return [first.line(), second.line()]
 
 
 def _has_ended(page: Page) -> bool:
@@ -370,9 +432,12 @@ def _trouble(page: Page, findings: Sequence[Finding], most: int) -> list[Line]:
     """Return lines on readings that fail. They leave the findings a row; an error takes the only
     one."""
     view = page.view
-    quiet = not findings and (view.diagnosis is None or not page.gpus)
-    grave = most == 1 and _problems_are_grave(view)
-    return _problem_lines(view, page.width, most if quiet or grave else min(1, most - 1))
+    if not findings and (view.diagnosis is None or not page.gpus):
+        return _problem_lines(view, page.width, most)
+    if _problems_are_grave(view):
+        return _problem_lines(view, page.width, 1)
+    # A finding has its sentence and what to do.
+    return _problem_lines(view, page.width, min(1, most - max(1, min(2 * len(findings), most))))
 
 
 def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) -> list[Line]:
@@ -381,19 +446,14 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
     if not most:
         return []
     if findings:
-        key, named = "" if page.boxed else "[d] why", page.job is None
         if len(findings) == 1 and most > 1:
-            beside = width - len(key) - _BESIDE
-            if most < _ROWS_TO_WRAP and width_of(changes(findings[0], 0)) > beside:
-                # The key is in the footer as well; what to do is nowhere else on the screen.
-                key = ""
             # A job's page says above whose it is.
-            return at_length(view, findings[0], width, key, most=most, named=named)
+            return at_length(view, findings[0], width, most=most, named=page.job is None)
         return _findings(view, findings, width, most)
     if _has_ended(page):
         what = "nothing was found in" if view.job.decided else "not enough data on"
         text = f"{what} this job before it ended"
-        return _signed(view, view.glyphs.dot, text, "dim", width, width - 1, 1)
+        return _signed(view, (view.glyphs.dot, "dim"), text, "dim", width, width - 1, 1)
     if diagnosis is None or (trouble and not page.gpus):
         # That no GPU is in use says nothing where none can be read.
         return []
@@ -417,7 +477,9 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
         text = "not enough data on this job yet" if early else "nothing found in this job"
         text += f" ({len(diagnosis.causes)} elsewhere: d)"
     style = "text" if diagnosis.decided else "label"
-    return _signed(view, view.glyphs.dot, text, style, width, width - 1, most)
+    if len(wrapped(text, width - 4)) > most:
+        text = _ASIDE.sub("", text)
+    return _signed(view, (view.glyphs.dot, style), text, style, width, width - 1, most)
 
 
 def _dated(view: View) -> str:
@@ -430,64 +492,85 @@ def _findings(view: View, findings: Sequence[Finding], width: int, most: int) ->
     more = len(findings) - len(shown)
     note = f"+{more} more (d)" if width >= 60 else f"+{more}"
     room = width - len(note) - 2 if more else width
-    rows = [_in_a_line(view, one, width, room, leads=one is shown[0]) for one in shown]
+    rows = [_in_a_line(view, one, width, room) for one in shown]
     if more:
         rows[-1].pad_to(width - len(note) - 1).add(note, "key")
     return [row.line() for row in rows]
 
 
 def _begin(
-    view: View, finding: Finding, width: int, room: int, prefix: str = "", *, leads: bool
+    view: View, finding: Finding, width: int, room: int, prefix: str = "", *, loss: str = ""
 ) -> Row:
-    """Begin a line: the cursor, where it is on this finding, the sign of its severity, and its
-    sentence; place and cause where that has no room: cut, a sentence may say everything but the
-    cause."""
+    """Begin a line: the cursor, where it is on this finding, the sign of its severity, its sentence
+    in as many words as there is room for, and ``loss`` where that leaves room for it."""
     here = bool(prefix) or (view.in_findings and finding.key == view.finding)
-    row, text = Row(width, prefix=prefix), _dated(view) + clean(finding.summary)
+    row, style = Row(width, prefix=prefix), style_of(finding)
     row.add(view.glyphs.marker if here else " ", "marker")
-    row.add(f"{severity_sign(finding.severity, view.glyphs)} ", style_of(finding))
-    if row.used + width_of(text) >= room:
-        text = f"{_dated(view)}{place(finding, view.gpus)}: {cause_of(finding)}"
-    # One sentence is an alarm; the others have a sign.
-    style = style_of(finding) if leads or finding.severity != "warning" else "value"
-    return row.add(fit(text, room - row.used - 1, view.glyphs.ellipsis), style)
+    row.add(f"{severity_sign(finding.severity, view.glyphs)} ", style)
+    room -= row.used + 1
+    label = f"{place(finding, view.gpus)}: {cause_of(finding)}"
+    forms = [_dated(view) + one for one in shorter_and_shorter(finding, view.gpus, label)]
+    beside = len(_GAP) + width_of(loss) if loss else 0
+    # The full sentence gives way to a short one with what is lost, which gives way to no other.
+    leading = [beside] + [0] * (len(forms) - 1)
+    text = next(
+        (one for one, taken in zip(forms, leading, strict=True) if width_of(one) + taken <= room),
+        forms[-1],
+    )
+    row.add(fit(text, room, view.glyphs.ellipsis), style)
+    if loss and width_of(text) + beside <= room:
+        row.add(_GAP).add(loss, "label")
+    return row
 
 
 def at_length(
     view: View,
     finding: Finding,
     width: int,
-    tail: str,
+    tail: str = "",
     prefix: str = "",
     *,
     most: int = 2,
-    leads: bool = True,
     named: bool = True,
 ) -> list[Line]:
-    """Return its sentence, and below it what is lost, what to do, whose job it is (where that is to
-    be ``named``), and ``tail``: two lines, and where ``most`` allows a third for advice that is too
-    long for one."""
-    first = _begin(view, finding, width, width, prefix, leads=leads)
-    second, loss = Row(width, prefix=prefix).add("   "), lost(finding).strip()
+    """Return its sentence, and below it what to do, how much faster that makes it, what is lost,
+    ``tail``, and whose job it is (where that is to be ``named``), in the order of their importance:
+    what has no room is left out. Two lines, and where ``most`` allows a third for advice that is
+    too long for one."""
+    first = _begin(view, finding, width, width, prefix)
+    second = Row(width, prefix=prefix).add("   ")
+    free, change = second.room - 1, changes(finding, 0)
+    change = change or "no action needed: this is for information"
+
+    def longest(texts: Sequence[str], *others: str) -> str:
+        """Return the first of the texts beside which the others and the change have room."""
+        taken = sum([width_of(one) + len(_GAP) for one in others if one])
+        rooms = [free - taken - len(_GAP) - width_of(text) for text in texts]
+        lines = [len(wrapped(change, room)) if room > 0 else most for room in rooms]
+        fits = [text for text, needed in zip(texts, lines, strict=True) if needed < most]
+        return next(iter(fits), "")
+
+    gain = longest(gains(finding)[-1:])
+    loss = longest(losses(finding, view, width), gain)
+    gain = longest(gains(finding), loss)
+    tail = longest([tail], gain, loss)
+    beside = sum([width_of(one) + len(_GAP) for one in (gain, loss, tail) if one])
+    text = changes(finding, free - beside) or change
     if loss:
         second.add(loss, "label").add(_GAP)
-    free = second.room - len(tail) - 3
-    first_change = changes(finding, 0)
-    gain = gain_in(finding, free - max(_LEAST_ADVICE, width_of(first_change)) - len(_GAP))
-    free -= width_of(gain) + len(_GAP) if gain else 0
-    text = changes(finding, free - 4) or "no action needed: this is for information"
     look, indent, rest = "value" if finding.advice else "label", second.used, list[str]()
-    if most > 2 and width_of(text) > free:
-        text, *rest = wrapped(text, free)
-    second.add(fit(text, free, view.glyphs.ellipsis), look)
+    if most > 2 and width_of(text) > free - beside:
+        text, *rest = wrapped(text, free - beside)
+    second.add(shortened(text, free - beside, view.glyphs.ellipsis), look)
     if gain:
         second.add(_GAP).add(gain, "label")
-    free = second.room - len(tail) - len(_GAP) - 2
+    free = second.room - (len(tail) + len(_GAP) if tail else 0) - len(_GAP) - 1
     if named and free >= _LEAST_NAME:
         jobs = () if view.snapshot is None else view.snapshot.jobs
         who = whose(finding, jobs, free, view.glyphs.ellipsis)
         second.add(_GAP).add(who, "label")
-    second.pad_to(width - len(tail) - 1).add(tail, "label")
+    if tail:
+        second.pad_to(width - len(tail) - 1).add(tail, "label")
     if not rest:
         return [first.line(), second.line()]
     third = Row(width, prefix=prefix).add(" " * indent)
@@ -495,18 +578,15 @@ def at_length(
     return [first.line(), second.line(), third.line()]
 
 
-def _in_a_line(view: View, finding: Finding, width: int, room: int, *, leads: bool) -> Row:
+def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
     """Return a finding in one line, with what is lost and what to change as far as that goes;
     ``room`` is free of the width."""
-    loss = lost(finding)
-    free = room - (len(_GAP) + width_of(loss) if loss else 0)
-    row = _begin(view, finding, width, free, leads=leads)
-    for text, look in ((loss, "label"), (changes(finding, room), "value")):
-        free = room - row.used - len(_GAP) - 1
-        if text and free >= min(width_of(text), _LEAST_ADVICE):
-            row.add(_GAP).add(fit(text, free, view.glyphs.ellipsis), look)
-    gain = gain_in(finding, room - row.used - len(_GAP) - 1)
-    if gain:
+    row = _begin(view, finding, width, room, loss=lost(finding, view, width))
+    free = room - row.used - len(_GAP) - 1
+    if (text := changes(finding, free)) and free >= min(width_of(text), _LEAST_ADVICE):
+        row.add(_GAP).add(shortened(text, free, view.glyphs.ellipsis), "value")
+    free = room - row.used - len(_GAP) - 1
+    if gain := next((one for one in gains(finding) if width_of(one) <= free), ""):
         row.add(_GAP).add(gain, "label")
     return row
 

@@ -29,6 +29,7 @@ from gpuwatch.diagnosis.rule import (
     GpuState,
 )
 from gpuwatch.tui.charts.strips import (
+    ASCII,
     Column,
     Columns,
     Glyphs,
@@ -103,9 +104,8 @@ def metrics(
     ``power_peak_watts``, the most that is shown.
     """
     identity, reading = gpu.identity, gpu.reading
-    used, total = reading.memory_used_bytes, identity.memory_total_bytes
-    power_limit = _power_limit(gpu)
-    heat, hot = reading.temperature_celsius, identity.temperature_slowdown_celsius
+    total, power_limit, hot = _limits(gpu)
+    used, heat = reading.memory_used_bytes, reading.temperature_celsius
     memory_scale = host_memory_bytes if total is None and identity.memory_unified else total
     power_scale = power_limit
     if power_scale is None and power_peak_watts is not None:
@@ -135,15 +135,18 @@ def scaled_metrics(view: View, gpu: Gpu, columns: int) -> Metrics:
     """Return ``metrics`` with every scale there is: ``columns`` is how much of the past is
     shown."""
     host_memory = None if view.snapshot is None else view.snapshot.host.memory_total_bytes
-    if _power_limit(gpu):
+    if _limits(gpu)[1]:
         return metrics(gpu, host_memory)
     series = view.history.gpu(gpu.uuid, "power_watts")
     peak = highest(series, view.window, columns, gpu.reading.power_watts)
     return metrics(gpu, host_memory, peak)
 
 
-def _power_limit(gpu: Gpu) -> float | None:
-    return gpu.reading.power_limit_watts or gpu.identity.power_limit_default_watts
+def _limits(gpu: Gpu) -> tuple[float | None, float | None, float | None]:
+    """Return the limits of memory, power and temperature."""
+    identity = gpu.identity
+    watts = gpu.reading.power_limit_watts or identity.power_limit_default_watts
+    return identity.memory_total_bytes, watts, identity.temperature_slowdown_celsius
 
 
 def _mood(value: float | None, limit: float | None, share: float) -> str:
@@ -202,7 +205,45 @@ def notes(gpu: Gpu) -> list[Run]:
         out.append(("row remap pending", "warn"))
     if late is not None:
         out.append((f"up to {late}", "warn"))
+    if (link := _slow_link_text(gpu)) is not None:
+        out.append((link, "label"))
     return out
+
+
+def _slow_link_text(gpu: Gpu) -> str | None:
+    """Return ``PCIe 1x16 of 5x16`` where the link of a GPU at work is not as fast as it can be;
+    idle GPUs lower it to save power."""
+    now = gpu.reading.pcie_generation, gpu.reading.pcie_width
+    most = gpu.identity.pcie_generation_max, gpu.identity.pcie_width_max
+    if None in (*now, *most) or now == most or (gpu.reading.busy_percent or 0.0) < _WORKS_PERCENT:
+        return None
+    return f"{GPU['pcie_generation'].short} {now[0]}x{now[1]} of {most[0]}x{most[1]}"
+
+
+_WORKS_PERCENT = 20.0
+
+
+QUIET = {
+    **{"sm_clock_mhz": 7, "sm_active_percent": 4, "tensor_active_percent": 4},
+    **{"dram_active_percent": 4, "memory_controller_percent": 4, "pcie_rx_bytes_per_second": 8},
+}
+"""Readings without a gauge that have a place beside those with one, most important first, and the
+cells that they take."""
+
+
+def quiet_readings(view: View, gpus: Sequence[Gpu]) -> list[str]:
+    """Return the names in ``QUIET`` that were ever read of one of the GPUs. Rates and activities,
+    which change with every look, are left out over a slow link."""
+    had = [
+        name
+        for name in (QUIET if not view.slow_link else ["sm_clock_mhz"])
+        if any(view.history.gpu(gpu.uuid, name) is not None for gpu in gpus)
+    ]
+    if "dram_active_percent" in had and "memory_controller_percent" in had:
+        # It says less of the same, unless a GPU has no other.
+        active = [view.history.gpu(gpu.uuid, "dram_active_percent") for gpu in gpus]
+        had = [one for one in had if None in active or not one.startswith("memory_c")]
+    return had
 
 
 class Fact(NamedTuple):
@@ -227,7 +268,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Fact]:
     def pair(name: str, text: str) -> tuple[str, str]:
         """Return its long name, where there is room for it before a chart, and the number."""
         field = GPU[name]
-        fits = len(field.label) + len(text) < _NUMBER_END - 2
+        fits = len(field.label) + len(text) < NUMBER_END - 2
         return (field.label if fits else field.short), text
 
     def named(name: str, width: int = 4, label: str = "", least: int = 0) -> Fact | None:
@@ -280,9 +321,9 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Fact]:
 Answer = TypeVar("Answer")
 
 
-FED = GpuState("fed", "fed")
-IN_USE = GpuState("in use", "unknown")
-UNKNOWN = GpuState("unknown", "unknown")
+FED = GpuState("fed", "fed", "busy: its work comes in time")
+IN_USE = GpuState("in use", "unknown", "busy for part of the time")
+UNKNOWN = GpuState("unknown", "unknown", "nothing is read of how busy it is")
 """States beside those that findings mean (``diagnosis.rule``)."""
 STATES = (
     *(FED, STARVED, PAUSES, THROTTLED, WAITING, UNDERUSED, STRAGGLER, IDLE, NO_ANSWER, IN_USE),
@@ -417,9 +458,17 @@ def _recent(view: View, gpu: Gpu) -> Sequence[Column | None]:
 
 
 def gauge(glyphs: Glyphs, share: float, width: int, style: str) -> list[Run]:
-    """Draw a bar on a track, half a cell high: how much of a limit is reached, now."""
-    full = max(0, min(width, round(width * share)))
-    return [(glyphs.solid[4] * full, style), (glyphs.solid[1] * (width - full), "edge")]
+    """Draw a line on a track, to half a cell: how much of a limit is reached, now. Only what is at
+    its limit is full, and only nothing is empty."""
+    ascii_only = glyphs is ASCII
+    halves = 1 if ascii_only else 2
+    most = halves * width
+    filled = max(0, min(most, round(most * share)))
+    if 0 < share < 1:
+        filled = max(1, min(most - 1, filled))
+    full, half = divmod(filled, halves)
+    bar = ("=" if ascii_only else "━") * full + "╾" * half
+    return [(bar, style), (glyphs.rule * (width - full - half), "edge")]
 
 
 # -- one GPU ---------------------------------------------------------------------------------------
@@ -428,67 +477,155 @@ def gauge(glyphs: Glyphs, share: float, width: int, style: str) -> list[Run]:
 LEAD = 28
 """Cells before a chart, for its label, its number and the marks of its scale; all pages have the
 same."""
-_NUMBER_END = 22
+NUMBER_END = 22
 """The cell behind the numbers before a chart."""
+_LIST_LEAD = NUMBER_END + 2
+"""Cells before a chart that has no scale beside it."""
 _LABEL_WIDTH = 7
 _TICK_WIDTH = 5
 _STATE_WIDTH = 10
 _NAME_WIDTH = 9
 _NARROW, _ALIGNED, _BROAD = 60, 76, 120
-"""Widths below the first have room for the most needed numbers, from the last on for limits; from
-the second on all charts of a page begin in one column."""
+"""Widths below the first have room for the most needed numbers; from the second on all charts of a
+page begin in one column; from the last on a line has the names of GPUs that differ."""
 _TICK_ROWS = 3
 """A chart of so many rows has ticks."""
-_LESS_POWER, _MORE_POWER = 12, 18
+_LESS_POWER, _MORE_POWER = 12, 24
 """Rows of a stacked GPU from which on its power has two, and three."""
+_LABEL = re.compile(r"[^\W\d][^\s\d]*(?= )")
+"""Word in a line of facts that is followed by another or by the number that it names."""
 _FACTS_BESIDE = 18
 """Rows of a stacked GPU from which on its facts stand beside the chart, not above it."""
+
+
+class NumberColumn(NamedTuple):
+    """Numbers of several GPUs one below the other, whose heading stands once above them all."""
+
+    field: Field
+    heading: str
+    width: int
+    gap: int
+    """Blanks before it."""
+
+    @property
+    def cells(self) -> int:
+        return self.gap + self.width
+
+
+_GAUGED = {"memory_used_bytes": (13, 7), "power_watts": (8, 5), "temperature_celsius": (7, 4)}
+"""Cells of the numbers that have a limit: with it, and a sign, and without it."""
+_LEAST_SHARE, _WAVE_SHARE = 0.45, 0.54
+"""Shares of a line that the chart keeps beside numbers with their limits, and beside quieter ones,
+too."""
+_AFTER_NUMBERS = 2
+_LEAST_CHART = 16
 
 
 class GpuPainter:
     """Painter of the GPUs of one frame, all in the same style and on the same time window.
     ``marked``: the selected one has a mark; ``lead``: cells before the charts; ``alike``: their
-    name and limits are said above them."""
+    name is said above them, and their limits: ``headed``: with headings of the columns of
+    numbers."""
 
     def __init__(
         self,
         view: View,
         gpus: Sequence[Gpu],
         width: int,
+        style: GpuStyle,
         *,
         marked: bool,
-        lead: int = LEAD,
+        lead: int = _LIST_LEAD,
         alike: bool = False,
+        headed: bool = True,
     ) -> None:
         self._view = view
+        self._gpus = gpus
         self._alike = alike
-        self._lead = lead
         self._width = width
+        self._style = style
         self._glyphs, self._ellipsis = view.glyphs, view.glyphs.ellipsis
         self._window = view.window
         self._marked = marked
         self._index_width = max((len(units.gpu_label(gpu)) for gpu in gpus), default=1)
         self._name_width = max((len(_placed_name(gpu.identity)) for gpu in gpus), default=4)
+        self._named = style is GpuStyle.SINGLE and width >= _BROAD and not alike
+        """The name of each GPU stands before its state."""
+        said = 3 + self._index_width + 5
+        said += _STATE_WIDTH if width >= _NARROW else 0
+        said += min(self._name_width, _NAME_WIDTH) + 1 if self._named else 0
+        aligned = width >= _ALIGNED
+        self._number_end = max(NUMBER_END, said) if aligned else said
+        self._lead = max(lead, self._number_end + 2) if aligned else said + 1
+        """Cells before a chart in a list."""
+        self._quiet = quiet_readings(view, gpus)
+        self._headed = headed
+        self.has_limits = False
+        """The limits are in the headings, or with the numbers where GPUs differ."""
+        self._columns = self._number_columns()
         self._state = UNKNOWN
         self._now: float | None = None
         """Busy percent of the GPU that is drawn, at the newest look."""
         self.spans: list[tuple[int, int]] = []
         """Places of the charts of the last GPU, those of one line: first cell and width."""
 
-    def draw(self, gpu: Gpu, style: GpuStyle, rows: int) -> list[Line]:
+    def _number_columns(self) -> list[NumberColumn]:
+        """Return the columns beside the charts: with the limits if these keep enough of the line,
+        else without; then those of quieter numbers that leave more than that."""
+        if self._style is not GpuStyle.SINGLE and self._width < _NARROW:
+            return []
+        room = self._width - self._lead - _AFTER_NUMBERS
+        least = _LEAST_SHARE * self._width
+        columns = self._gauged_columns(with_limits=True)
+        self.has_limits = self._headed or not self._alike
+        if not self.has_limits or room - sum(one.cells for one in columns) < least:
+            self.has_limits = False
+            columns = self._gauged_columns(with_limits=False)
+            while columns and room - sum(one.cells for one in columns) < _LEAST_CHART:
+                columns.pop()
+        if self._style is not GpuStyle.WIDE:
+            return columns
+        room -= sum(one.cells for one in columns)
+        for name in self._quiet:
+            heading = GPU[name].short
+            one = NumberColumn(GPU[name], heading, max(len(heading), QUIET[name]), 2)
+            room -= one.cells
+            if room < _WAVE_SHARE * self._width:
+                break
+            columns.append(one)
+        return columns
+
+    def _gauged_columns(self, *, with_limits: bool) -> list[NumberColumn]:
+        columns = []
+        for place, (name, (long, brief)) in enumerate(_GAUGED.items()):
+            field, heading, width, gap = GPU[name], GPU[name].short, brief, 1
+            limits = {_limits(gpu)[place] for gpu in self._gpus} - {None}
+            if with_limits and self._alike:
+                heading = "/".join([heading, *[field.text(one) for one in limits]])
+                width, gap = len(heading), 2
+            elif with_limits:
+                texts = [field.text(one, one) for one in limits]
+                width, gap = max([long, *[len(text) for text in texts]]), 2
+            columns.append(NumberColumn(field, heading, width, gap))
+        return columns
+
+    @property
+    def headings(self) -> str:
+        """Headings of the columns of numbers: they end where the columns do."""
+        return "".join([" " * one.gap + right(one.heading, one.width) for one in self._columns])
+
+    def draw(self, gpu: Gpu, rows: int) -> list[Line]:
         """Draw ``gpu`` in exactly ``rows`` lines."""
         self.spans = []
         state = self._state = state_of(self._view, gpu)
         self._now = getattr(gpu.reading, busy_name(gpu.reading))
         gpu = shown_gpu(self._view, gpu)
         metrics = scaled_metrics(self._view, gpu, self._width)
-        match style:
-            case GpuStyle.STACKED:
-                return self._stacked(gpu, state, metrics, rows)
-            case GpuStyle.WIDE:
-                return self._wide(gpu, state, metrics, rows)
-            case GpuStyle.SINGLE:
-                return [self._single(gpu, state, metrics)]
+        if self._style is GpuStyle.STACKED:
+            return self._stacked(gpu, state, metrics, rows)
+        if self._style is GpuStyle.WIDE and self._width < _NARROW:
+            return self._narrow(gpu, metrics, rows)
+        return self._lined_up(gpu, state, metrics, rows)
 
     # -- parts ----------------------------------------------------------------------------
 
@@ -514,31 +651,38 @@ class GpuPainter:
         width = max(0, min(self._name_width, most))
         return row.add(left(brief_name(gpu.identity, width), width, self._ellipsis), style)
 
-    def _add_facts(self, row: Row, gpu: Gpu) -> Row:
-        """Add numbers, in the same places for every GPU, and at the right what is unusual."""
+    def _add_facts(self, row: Row, gpu: Gpu, *, labelled: bool = True) -> Row:
+        """Add the quieter numbers, in the same places for every GPU, ``labelled`` or below such a
+        line, and at the right what is unusual."""
         gpu = shown_gpu(self._view, gpu, facts=True)
         unusual: list[Run] = []
         room = row.room - 1
-        for text, style in notes(gpu):
-            # Not the word that is in the row.
-            brief = text.removeprefix(f"{self._state.word}: ")
-            if room >= len(brief) + 2:
-                unusual += [("  ", "text"), (brief, style)]
-                room -= len(brief) + 2
+        for text, style in self._unusual(gpu):
+            if room >= len(text) + 2:
+                unusual += [("  ", "text"), (text, style)]
+                room -= len(text) + 2
         for text, _ in facts(gpu, self._view.slow_link):
             if room < len(text) + 2:
                 break
-            row.add("  ").add(text, "label")
+            shown = text if labelled else _LABEL.sub(lambda label: " " * len(label[0]), text)
+            row.add("  ").add(shown, "label")
             room -= len(text) + 2
         row.pad_to(row.used + room)
         return row.add_runs(unusual, sum(len(text) for text, _ in unusual))
+
+    def _unusual(self, gpu: Gpu) -> list[Run]:
+        """Return the notes on a GPU, but for what the word of its state says."""
+        if self._state is NO_ANSWER:
+            return []
+        return [(text.removeprefix(f"{self._state.word}: "), style) for text, style in notes(gpu)]
 
     def _add_value(self, row: Row, metric: Metric, width: int, *, brief: bool = False) -> Row:
         """Add the number, flush right in ``width`` cells, and in a quieter tone its limit."""
         sign = self._glyphs.warning if metric.mood == "warn" else ""
         text = right(sign + (metric.brief if brief or self._alike else metric.text), width)
         number, slash, limit = text.partition("/")
-        return row.add(number, metric.mood or "value").add(slash + limit, "label")
+        style = "dim" if metric.value is None else metric.mood or "value"
+        return row.add(number, style).add(slash + limit, "label")
 
     def _gauge(self, metric: Metric, width: int) -> list[Run]:
         """Draw how much of its limit is reached, now; blank where either is not known."""
@@ -580,10 +724,11 @@ class GpuPainter:
             # Of what is drawn: a dip within a column is not to be seen in the chart.
             low = min(column[self._view.glyphs.solid_to] for column in known)
             high = max(column[2] for column in known)
-            work = self._work(gpu, state, width)
+            work, replay = self._work(gpu, state, width), self._view.replay
+            is_now = self._view.timeline.moment is None and (replay is None or replay.following)
             if work is not None:
                 words.append(work)
-            elif self._view.timeline.moment is None:
+            elif is_now:
                 words.append(("now", units.percent(self._now), "dim"))
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
             words.append(("range", reach, "dim"))
@@ -613,7 +758,7 @@ class GpuPainter:
         heading = self._begin(gpu, self._width)
         long = self._width >= _ALIGNED and gpu.identity.machine is None
         name = gpu.identity.name if long else _placed_name(gpu.identity)
-        free = _NUMBER_END - heading.used - (0 if beside else len(state.word) + 2)
+        free = NUMBER_END - heading.used - (0 if beside else len(state.word) + 2)
         if len(name) > free:
             name = brief_name(gpu.identity, free)
         heading.add(fit(name, max(4, free), self._ellipsis), "title")
@@ -637,7 +782,7 @@ class GpuPainter:
         """Begin a line with a label and its number."""
         label = field.label if len(field.label) < _LABEL_WIDTH else field.short
         row = Row(self._width).add("  ").add(left(label, _LABEL_WIDTH), "label")
-        return self._add_value(row, metric, _NUMBER_END - row.used, brief=True)
+        return self._add_value(row, metric, NUMBER_END - row.used, brief=True)
 
     def _labelled(
         self,
@@ -652,15 +797,15 @@ class GpuPainter:
         for number, drawn in enumerate(chart):
             row = Row(self._width).add("  ") if number else self._begin_number(metric.field, metric)
             if 0 < number <= len(said):
-                self._say(row, said[number - 1], _NUMBER_END)
-            row.pad_to(_NUMBER_END)
-            tick = right(ticks.get(number, ""), LEAD - 1 - _NUMBER_END)
+                self._say(row, said[number - 1], NUMBER_END)
+            row.pad_to(NUMBER_END)
+            tick = right(ticks.get(number, ""), LEAD - 1 - NUMBER_END)
             lines.append(self._charted(row, tick, drawn, self._width - LEAD - 1))
         return lines
 
     def _add_gauges(self, row: Row, memory: Metric, temperature: Metric) -> Row:
         """Add how much of its memory is used and how hot it is, over the width of the charts."""
-        if row.used < LEAD and row.used != _NUMBER_END:
+        if row.used < LEAD and row.used != NUMBER_END:
             row.pad_to(LEAD).add(f"{memory.field.label} ", "label")
             self._add_value(row, memory, len(memory.text)).add("  ")
         else:
@@ -681,36 +826,6 @@ class GpuPainter:
         said = [(*pair, "label") for one in facts(gpu, self._view.slow_link) for pair in one.pairs]
         return [words[0], *unusual, *words[1:], ("", "", "text"), *said][:rows]
 
-    def _wide(self, gpu: Gpu, state: GpuState, metrics: Metrics, rows: int) -> list[Line]:
-        tall, narrow = rows - 1, self._width < _NARROW
-        begin = self._begin(gpu, self._width)
-        ticks = 0 if tall < _TICK_ROWS or narrow else _TICK_WIDTH
-        if narrow:
-            lead = self._add_value(begin, metrics[0], 5).used + 1
-        else:
-            # Name and number end where those of all charts of the page do.
-            lead = LEAD
-            if tall == 1 or self._alike:
-                begin.add(left(state.word, _STATE_WIDTH), state.hue)
-            else:
-                self._add_name(begin, gpu, LEAD - ticks - 7 - begin.used)
-            self._add_value(begin.pad_to(LEAD - ticks - 7), metrics[0], 5)
-        room = self._width - lead - 1
-        chart, words = self._busy(gpu, metrics[0], state, lead, room, tall)
-        if self._alike:
-            # The state has the place of the name, which is said above.
-            words = [("", "", "text"), *words[1:]]
-        lines = []
-        for number, drawn in enumerate(chart):
-            row = Row(self._width).add(" " * (3 + self._index_width)) if number else begin
-            if 0 < number <= len(words) and not narrow:
-                self._say(row, words[number - 1], lead - 2 - ticks)
-            row.pad_to(lead - 1 - ticks)
-            beside = self._ticks(number, tall) if ticks else ""
-            lines.append(self._charted(row, beside, drawn, room))
-        last = Row(self._width).add(" " * (3 + self._index_width))
-        return [*lines, self._add_numbers(last, gpu, metrics, named=tall == 1)]
-
     def _say(self, row: Row, said: Said, end: int) -> None:
         """Add what is said of a chart: a label and, up to the cell ``end``, its number."""
         label, number, style = said
@@ -721,41 +836,82 @@ class GpuPainter:
         row.add(ticks, "dim").add(self._glyphs.separator, "rule")
         return row.add_runs(drawn, max(0, width)).line()
 
-    def _single(self, gpu: Gpu, state: GpuState, metrics: Metrics) -> Line:
-        """Draw a GPU in one line. The numbers' places are the same in every row, whatever there is
-        to note."""
-        width, glyphs = self._width, self._glyphs
-        busy, memory, power, temperature = metrics
-        row = self._begin(gpu, width)
-        brief = self._alike or width < _BROAD
-        if width >= _NARROW:
-            if not brief:
-                self._add_name(row, gpu).add(" ")
-            row.add(left(state.word, _STATE_WIDTH), state.hue)
-        cells = (
-            [(memory, 7), (power, 6), (temperature, 5)]
-            if brief
-            else [(memory, 14), (power, 10), (temperature, 8)]
-        )
-        cells = cells[: 1 if width < _NARROW else 3]
-        if width >= _ALIGNED:
-            self._add_value(row.pad_to(self._lead - 7), busy, 5).add(" ")
-        else:
-            self._add_value(row, busy, 5)
-        row.add(glyphs.separator, "rule")
-        room = max(0, width - row.used - sum(size for _, size in cells) - 3)
-        chart, _ = self._busy(gpu, busy, state, row.used, room, 1, braille=True)
-        row.add_runs(chart[0], room).add(" ")
-        late = _late_text(gpu.reading) if width >= _NARROW else None
-        for metric, size in cells[: None if late is None else 1]:
-            if row.room >= size:
-                self._add_value(row, metric, size, brief=brief)
-        if late is not None:
-            row.add(f" {late}", "warn")
-        return row.line()
+    def _lined_up(self, gpu: Gpu, state: GpuState, metrics: Metrics, rows: int) -> list[Line]:
+        """Draw a GPU of several: its chart in all rows, at the right numbers in columns and, from
+        two rows on, their gauges below them."""
+        busy = metrics[0]
+        begin = self._begin(gpu, self._width)
+        if self._named:
+            self._add_name(begin, gpu).add(" ")
+        if self._width >= _NARROW:
+            begin.add(left(state.word, _STATE_WIDTH), state.hue)
+        self._add_value(begin.pad_to(self._number_end - 5), busy, 5)
+        room = self._width - self._lead - _AFTER_NUMBERS
+        room -= sum(one.cells for one in self._columns)
+        chart, _ = self._busy(gpu, busy, state, self._lead, room, rows, braille=rows == 1)
+        lines, below = [], self._below_state(gpu, rows - 1, self._work(gpu, state, room))
+        for number, drawn in enumerate(chart):
+            row = begin if number == 0 else Row(self._width).add(" " * (3 + self._index_width))
+            if number:
+                self._say(row, below[number - 1], self._number_end)
+            row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule").add_runs(drawn, room)
+            if number == 0:
+                self._add_numbers(row, gpu, metrics, late=rows == 1)
+            elif number == 1:
+                self._add_gauges_below(row, metrics)
+            lines.append(row.line())
+        return lines
+
+    def _below_state(self, gpu: Gpu, rows: int, work: Said | None) -> list[Said]:
+        """Return ``rows`` lines below the word of the state: what is unusual, how much of the busy
+        time was ``work``, and first the name, where it is not said above and there is room."""
+        room = self._number_end - 3 - self._index_width
+        name = brief_name(gpu.identity, min(_NAME_WIDTH, room))
+        notes = [(fit(text, room, self._ellipsis), "", style) for text, style in self._unusual(gpu)]
+        names: list[Said] = [] if self._alike else [(name, "", "label")]
+        if names and rows == len(notes) == 1 and len(name) + 2 + len(notes[0][0]) <= room:
+            notes[0] = f"{name}  {notes[0][0]}", *notes[0][1:]
+        lines = [*(names if len(notes) < rows else []), *notes, *([] if work is None else [work])]
+        return [*lines, *[("", "", "text")] * rows][:rows]
+
+    def _add_numbers(self, row: Row, gpu: Gpu, metrics: Metrics, *, late: bool) -> None:
+        """Add the columns. ``late``: in a line that has room for it nowhere else, how old the
+        numbers are takes the place of those behind the first."""
+        age = _late_text(gpu.reading) if late and self._width >= _NARROW else None
+        facts = shown_gpu(self._view, gpu, facts=True)
+        gauged = {one.field: one for one in metrics}
+        for place, column in enumerate(self._columns):
+            row.add(" " * column.gap)
+            if age is not None and place == 1:
+                row.add(right(age, sum(one.cells for one in self._columns[1:]) - 1), "warn")
+                break
+            if column.field in gauged:
+                metric = gauged[column.field]
+                self._add_value(row, metric, column.width, brief=not self.has_limits)
+            else:
+                text = column.field.text(getattr(facts.reading, column.field.name))
+                style = "dim" if text == units.UNKNOWN else "label"
+                row.add(right(text, column.width), style)
+
+    def _add_gauges_below(self, row: Row, metrics: Metrics) -> None:
+        for metric, column in zip(metrics[1:], self._columns, strict=False):
+            row.add(" " * column.gap).add_runs(self._gauge(metric, column.width), column.width)
+
+    def _narrow(self, gpu: Gpu, metrics: Metrics, rows: int) -> list[Line]:
+        """Draw a GPU where there is no room beside a chart: its numbers are in a line below."""
+        begin = self._add_value(self._begin(gpu, self._width), metrics[0], 5)
+        room = self._width - self._lead - 1
+        chart, _ = self._busy(gpu, metrics[0], self._state, self._lead, room, rows - 1)
+        lines = []
+        for number, drawn in enumerate(chart):
+            row = Row(self._width) if number else begin
+            row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule")
+            lines.append(row.add_runs(drawn, room).line())
+        last = Row(self._width).add(" " * (3 + self._index_width))
+        return [*lines, self._beside(last, gpu, metrics)]
 
     def brief(self, gpu: Gpu) -> Line:
-        """Draw ``gpu`` in one line without the busy chart."""
+        """Draw ``gpu`` in one line without the busy chart. The first has the labels of all."""
         state = self._state = state_of(self._view, gpu)
         gpu = shown_gpu(self._view, gpu)
         row = self._begin(gpu, self._width)
@@ -763,13 +919,13 @@ class GpuPainter:
             self._add_name(row, gpu, 16).add(" ")
         if self._width >= _NARROW:
             row.add(left(state.word, _STATE_WIDTH), state.hue)
-        return self._add_numbers(row, gpu, scaled_metrics(self._view, gpu, self._width))
+        return self._beside(row, gpu, scaled_metrics(self._view, gpu, self._width))
 
-    def _add_numbers(self, row: Row, gpu: Gpu, metrics: Metrics, *, named: bool = False) -> Line:
-        """Memory, power and temperature, each with its gauge where there is room; then facts, with
-        the GPU's name where it is ``named``. The first gauge begins where charts do."""
-        width = self._width
-        brief, labelled = width < 76, width >= _NARROW
+    def _beside(self, row: Row, gpu: Gpu, metrics: Metrics) -> Line:
+        """Add memory, power and temperature, each with its gauge where there is room; then quieter
+        numbers. The first gauge begins where charts do; the first GPU has the labels."""
+        width, first = self._width, gpu.uuid == self._gpus[0].uuid
+        brief, labelled = width < _ALIGNED, width >= _NARROW
         gap = ""
         gauge_width = 0 if brief else 4 if width < 100 else 6 if width < 150 else 12
         if gauge_width and self._alike:
@@ -780,7 +936,7 @@ class GpuPainter:
             label = f"{gap}{metric.field.short} " if labelled else "  " if gap else " "
             if row.room < len(label) + size + gauge_width + 2:
                 break
-            row.add(label, "label")
+            row.add(label if first else " " * len(label), "label")
             if gauge_width and not gap:
                 row.pad_to(self._lead - 2 - size)
             self._add_value(row, metric, size, brief=brief)
@@ -788,63 +944,70 @@ class GpuPainter:
                 row.add(" " if gap else "  ")
                 row.add_runs(self._gauge(metric, gauge_width), gauge_width)
             gap = "  "
-        if named and not self._alike and row.room > self._name_width + 2:
-            row.add("  ")
-            self._add_name(row, gpu, style="label")
-        return self._add_facts(row, gpu).line()
+        return self._add_facts(row, gpu, labelled=first).line()
 
 
 # -- the GPU half of the overview ------------------------------------------------------------------
 
 
 _SEVERAL = 2
-_BESIDE_CHARTS = {GpuStyle.STACKED: (1, 1), GpuStyle.WIDE: (0, 1), GpuStyle.SINGLE: (0, 0)}
+_BESIDE_CHARTS = {GpuStyle.STACKED: (1, 1), GpuStyle.WIDE: (0, 0), GpuStyle.SINGLE: (0, 0)}
 """Lines of a GPU above and below those with a chart."""
 
 
-def limits_of_all(gpus: Sequence[Gpu]) -> str:
-    """Return ``8 NVIDIA H200  140.4G  700W  87C``: the name and the limits of several GPUs that are
-    all of a kind, for a title above them; nothing where they differ or one is not known."""
-    kinds = {
-        (
-            gpu.identity.name,
-            gpu.identity.memory_total_bytes,
-            _power_limit(gpu),
-            gpu.identity.temperature_slowdown_celsius,
-        )
-        for gpu in gpus
-    }
+def common_limits(gpus: Sequence[Gpu]) -> Sequence[str]:
+    """Return ``8 NVIDIA H200``, ``140.4G``, ``700W``, ``87C``: the name and the limits of several
+    GPUs that are all of a kind; nothing where they differ or one is not known."""
+    kinds = {(gpu.identity.name, *_limits(gpu)) for gpu in gpus}
     if len(kinds) > 1 or len(gpus) < _SEVERAL:
-        return ""
+        return ()
     name, memory, power, heat = kinds.pop()
     if memory is None or power is None or heat is None:
-        return ""
+        return ()
     limits = units.size(memory), units.watts(power), units.celsius(heat)
-    return f"{len(gpus)} {fit(name, 40)}  {'  '.join(limits)}"
+    return f"{len(gpus)} {fit(name, 40)}", *limits
 
 
-def shared_limits(page: Page) -> str:
-    """Return ``limits_of_all`` for the title of an overview; nothing where there is none, or each
-    GPU has a heading of its own."""
-    shares = page.overview
-    headed = shares.style is GpuStyle.STACKED
-    return "" if headed or not shares.edges else limits_of_all(page.gpus)
+def _painter(page: Page) -> tuple[GpuPainter, int, str]:
+    """Return the painter of an overview, the first GPU in sight, and how many are not."""
+    view, shares = page.view, page.overview
+    count = len(page.gpus)
+    first = scrolled(view.gpu_offset, view.gpu_position(), shares.shown, count)
+    note = _hidden(page, first, count - first - shares.shown)
+    # All rows give way to the note, so that their charts stay under each other.
+    width = page.width - len(note)
+    alike = shares.edges > 0 and bool(common_limits(page.gpus))
+    return GpuPainter(view, page.gpus, width, shares.style, marked=True, alike=alike), first, note
+
+
+def title(page: Page) -> tuple[str, str]:
+    """Return what the title above the GPUs says: what they are, and the headings of the columns of
+    numbers, which end where these do."""
+    kind = common_limits(page.gpus)
+    if page.overview.style is GpuStyle.STACKED or not page.overview.edges:
+        return "GPUs", ""
+    painter, _, note = _painter(page)
+    if kind:
+        kind = kind if not painter.has_limits else kind[:1]
+    return "  ".join(kind) or "GPUs", painter.headings.lstrip() + " " * len(note)
+
+
+def headings(page: Page) -> str:
+    """Return the headings for a page without titles, to the end of its lines."""
+    if page.overview.style is GpuStyle.STACKED or page.overview.edges:
+        return ""
+    painter, _, note = _painter(page)
+    return painter.headings + " " * (len(note) + _AFTER_NUMBERS)
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:
     view, shares = page.view, page.overview
-    count = len(page.gpus)
-    first = scrolled(view.gpu_offset, view.gpu_position(), shares.shown, count)
+    painter, first, note = _painter(page)
     view.gpu_offset = first
-    shown = page.gpus[first : first + shares.shown]
-    note = _hidden(page, first, count - first - len(shown))
-    # All rows give way to the note, so that their charts stay under each other.
-    alike = bool(shared_limits(page))
-    painter = GpuPainter(view, page.gpus, page.width - len(note), marked=True, alike=alike)
     lines: list[Line] = []
     zones: list[Zone] = []
-    for gpu in shown:
-        drawn = painter.draw(gpu, shares.style, shares.each)
+    for gpu in page.gpus[first : first + shares.shown]:
+        drawn = painter.draw(gpu, shares.each)
         places = range(len(lines), len(lines) + len(drawn))
         zones += [Zone(y, 0, page.width, "gpu", gpu.uuid) for y in places]
         above, below = _BESIDE_CHARTS[shares.style]

@@ -6,12 +6,15 @@ They are of its GPUs, what it reports of its loop, its processes and its disk.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import truediv
-from typing import Any
+from typing import Any, cast
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import Gpu, Job
-from gpuwatch.core.registry import Field
+from gpuwatch.core.registry import GPU, Field
+from gpuwatch.core.store import PolledThenSampled, Series
+from gpuwatch.diagnosis.finding import Finding, about_job, severity_place
+from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, UNDERUSED, WAITING
 from gpuwatch.tui.charts.strips import (
     Column,
     Columns,
@@ -22,7 +25,9 @@ from gpuwatch.tui.charts.strips import (
     nice_ceiling,
     scale_marks,
 )
-from gpuwatch.tui.pages.layout import Drawn, Page, Panel
+from gpuwatch.tui.charts.timeline import FindingMark, marks_at
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
+from gpuwatch.tui.panels.findings import rule_of
 from gpuwatch.tui.panels.gpus import FED, held_up, scaled_metrics, state_of
 from gpuwatch.tui.panels.time_axis import past_column, shown_gpu
 from gpuwatch.tui.runs import ended_at
@@ -83,11 +88,16 @@ class Together:
         return [self.combine(column) for column in zip(*parts, strict=True)] or [None] * count
 
 
+QUIET = "area"
+"""The style of charts that the leading finding is not about."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Chart of a job: what it is called (in full and short), its number, its series and scale."""
 
     kind: str
+    """The name of the chart, as rules have it (``Rule.charts``); ``gpu``: how busy GPUs are."""
     label: str
     short: str
     text: str
@@ -95,33 +105,104 @@ class Trace:
     series: Columns | None
     limit: float | None = 100.0
     """``None``: the scale follows what is shown, in steps."""
+    top: str = "100"
+    """The limit in words, which stands beside the top of the chart."""
     note: str | None = None
     """Words in place of a chart that cannot be."""
     bytes: bool = True
     """A rate is one of bytes."""
     held: Sequence[Held] | None = None
     """Chart of how busy GPUs are: when findings held them up."""
+    words: Sequence[tuple[str, str, str]] = ()
+    """What more is said below the label, where the chart is high enough: a word, the number that
+    goes with it, and their style."""
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.style == QUIET
 
 
-def traces(
-    view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool, ended: bool
-) -> list[Trace]:
-    """GPUs, main threads, loader workers, disk read and write, in the order of the screen. Of a job
-    that has ended the numbers of now are not its own."""
-    gpus = [shown_gpu(view, gpu) for gpu in gpus]
-    shown = [
-        *(gpu_traces(view, gpus) if each_gpu else [_gpu_mean(view, job, gpus)]),
-        *_loop_traces(view, job),
-        *host_traces(view, job),
-        *disk_traces(view, job, "read"),
-        *disk_traces(view, job, "write"),
-    ]
-    return [of_the_past(one) for one in shown] if ended and view.timeline.moment is None else shown
+def leading(view: View, job: Job) -> Finding | FindingMark | None:
+    """Return the finding about the job that its page says first: of now, of when the job ended, or
+    of the moment that is looked at."""
+    moment, found = view.timeline.moment, list[Finding | FindingMark]()
+    if moment is not None:
+        held = marks_at(view.spans, moment, moment)
+        mine = [one for one in held if not one.gpus or not set(one.gpus).isdisjoint(job.gpu_uuids)]
+        found += sorted(mine, key=lambda one: severity_place(one.severity))
+    elif ended_at(view, job) is not None:
+        found += view.job.findings
+    else:
+        found += about_job(view.diagnosis, job)
+    return next(iter(found), None)
+
+
+def charts_of(found: Finding | FindingMark | None) -> Sequence[str]:
+    """Return the charts that show a finding, most telling first."""
+    return () if found is None else rule_of(found.rule).charts
+
+
+def lanes(view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool) -> list[Trace]:
+    """Return the charts of a job by cause: how busy its GPUs are, what shows the finding that
+    leads, then the rest, which is grey. Those of which there never was a reading are none. Where
+    some of many GPUs are the culprits, they are drawn against the others."""
+    gpus, found = [shown_gpu(view, gpu) for gpu in gpus], leading(view, job)
+    charts, sides = charts_of(found), _sides(gpus, found)
+    of_gpus = {name: metric_traces(view, sides, name) for name in charts if name in GPU}
+    named, rest = _of_job(view, job, charts)
+    out = []
+    if each_gpu or len(gpus) == 1:
+        out += gpu_traces(view, gpus)
+    elif len(sides) == 1 or not of_gpus:
+        out += [_busy_together(view, side, gpus) for side in sides]
+    else:
+        # All are as busy: what tells them apart stands in the place of that.
+        out += of_gpus.pop(next(iter(of_gpus)))
+    for name in charts:
+        out += of_gpus.get(name, []) + [one for one in named if one.kind == name]
+    out += map(quiet, rest)
+    ended = ended_at(view, job) is not None
+    return [of_the_past(one) for one in out] if ended and view.timeline.moment is None else out
+
+
+def _of_job(view: View, job: Job, charts: Sequence[str]) -> tuple[list[Trace], list[Trace]]:
+    """Return the job's own charts of which there ever was a reading: those named, and the rest."""
+    every = {one.kind: one for one in job_traces(view, job) if one.series is not None}
+    named = [every[name] for name in charts if name in every]
+    return named, [one for one in every.values() if one.kind not in charts]
+
+
+def evidence(view: View, finding: Finding, gpus: Sequence[Gpu], job: Job | None) -> list[Trace]:
+    """Return what shows a finding beside how busy ``gpus`` are. Where they idle, those who feed
+    them are there to be seen, too."""
+    rule, late, out = rule_of(finding.rule), finding.late, list[Trace]()
+    for name in [name for name in rule.charts if name in GPU]:
+        of_each = [(gpu, metric_trace(view, [gpu], name)) for gpu in gpus]
+        out += [one if not late or gpu.uuid in late else quiet(one) for gpu, one in of_each]
+    if job is None:
+        return out
+    named, rest = _of_job(view, job, rule.charts)
+    idles = rule.has_look_alikes and not rule.lost_while_busy
+    return out + named + [quiet(one) for one in rest if idles and one.kind in ("main", "worker")]
+
+
+def quiet(trace: Trace) -> Trace:
+    """Return a trace in grey."""
+    return replace(trace, style=QUIET)
+
+
+def _sides(gpus: Sequence[Gpu], found: Finding | FindingMark | None) -> list[list[Gpu]]:
+    """Return the GPUs that a finding is about, or that the others wait for, and those others; all
+    together where there are none."""
+    named = () if found is None else found.late or found.gpus
+    culprits = [gpu for gpu in gpus if gpu.uuid in named]
+    others = [gpu for gpu in gpus if gpu.uuid not in named]
+    return [culprits, others] if culprits and others else [list(gpus)]
 
 
 def of_the_past(trace: Trace) -> Trace:
     """Return a trace without what is said of now."""
-    return replace(trace, text="", note=None)
+    return replace(trace, text="", note=None, words=())
 
 
 def has_reported(view: View, job: Job) -> bool:
@@ -129,34 +210,63 @@ def has_reported(view: View, job: Job) -> bool:
     return bool(job.loops) or view.history.job_reported(job.key)
 
 
-def kinds(page: Page) -> list[str]:
-    """Return which charts there are, most telling first."""
-    assert page.job is not None
-    reported, height = has_reported(page.view, page.job), page.tall
-    wanted = ["gpu", "wait", "main", "worker"] if reported else ["gpu", "main", "worker"]
-    if height >= 18:
-        wanted += ["speed", "read"] if reported else ["read"]
-    if height >= 36:
-        wanted.append("write")
-    return wanted
+def count_of(page: Page) -> int:
+    """Return how many charts there are, each GPU's counted as one: by the height of the page, and
+    by what the job is."""
+    job, view, height = page.job, page.view, page.tall
+    assert job is not None
+    reported = has_reported(view, job)
+    most = (3 if height < 18 else 4 if height < 36 else 5) + reported + (reported and height >= 18)
+    return min(most, 1 + sum(one.series is not None for one in job_traces(view, job)))
+
+
+def shown(page: Page) -> list[tuple[Trace, int]]:
+    """Return the charts of a page that is laid out, and how high each is."""
+    decided, job = page.decided, page.job
+    assert job is not None
+    if "lanes" not in decided:
+        heights: list[int] = decided["heights"]
+        traces = lanes(page.view, job, page.gpus, each_gpu=decided["each_gpu"])
+        high = [heights[0]] * (len(page.gpus) if decided["each_gpu"] else 1) + heights[1:]
+        if len(high) > 1 and len(traces) > 1 and traces[0].kind == traces[1].kind:
+            # Those that are held against each other are of one height.
+            both = high[0] + high[1]
+            high[:2] = [both - both // 2, both // 2]
+        decided["lanes"] = list(zip(traces, high, strict=False))
+    return cast("list[tuple[Trace, int]]", decided["lanes"])
 
 
 _WAITS = ("data_wait_least_share", "data_wait_share", "data_wait_most_share")
 
 
-def _loop_traces(view: View, job: Job) -> list[Trace]:
-    """Reports of its own loop; waits of several ranks from the least to the most."""
-    if not has_reported(view, job):
-        return []
+def job_traces(view: View, job: Job) -> list[Trace]:
+    """Return the job's own charts, by cause: what it reports of its loop (waits of several ranks
+    from the least to the most), who feeds the GPUs, the disk."""
     history, key = view.history, job.key
     wait = _trace(view, job, "data_wait_share", units.share, "wait", "waits for data", "data",
                   style="starved", limit=1.0)  # fmt: skip
     if len(job.loops) > 1:
         ranks = Together(key, lambda: [history.job(key, name) for name in _WAITS], spread)
-        wait = replace(wait, series=ranks)
+        ends = [_shown(view, history.job(key, name), None) for name in (_WAITS[0], _WAITS[2])]
+        low, high = map(units.share, ends)
+        text = wait.text if None in ends or low == high else f"{low[:-1]}-{high}"
+        wait = replace(wait, series=ranks, text=text)
+    count = len(job.having("loader_worker")) if job.members else job.loader_workers or 0
+    main = "main threads" if len(job.ranks) > 1 else "main thread"
+    workers = units.plural(count, "worker") if count else "workers"
+    percent, rate = units.percent, units.rate
     speed = _trace(view, job, "samples_per_second", units.samples, "speed", "samples/s", "smp/s",
                    style="host", limit=None, bytes=False)  # fmt: skip
-    return [wait, speed]
+    own = [
+        _trace(view, job, "main_thread_cpu_percent", percent, "main", main),
+        _trace(view, job, "loader_worker_cpu_percent", percent, "worker", workers, "workers"),
+    ]
+    disk = [
+        _trace(view, job, f"{what}_bytes_per_second", rate, what, f"disk {what}", style="disk",
+               limit=None)
+        for what in ("read", "write")
+    ]  # fmt: skip
+    return [wait, *own, speed, *disk] if has_reported(view, job) else [*own, *disk]
 
 
 def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
@@ -167,7 +277,7 @@ def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
             label=f"GPU {units.gpu_label(gpu)} busy",
             short=f"gpu {units.gpu_label(gpu)}",
             text="lost" if gpu.lost else units.percent(gpu.reading.busy_percent),
-            style=state_of(view, gpu).hue,
+            style=FED.hue,
             series=view.history.gpu(gpu.uuid, "busy_percent"),
             held=held_up(view, gpu.uuid),
         )
@@ -188,57 +298,59 @@ def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
         label=f"all {len(gpus)} GPUs",
         short=f"{len(gpus)} gpus",
         text=reach,
-        style="value",
+        style=FED.hue,
         series=Together(tuple(uuids), lambda: find, envelope),
         held=held_up(view, *[gpu.uuid for gpu in gpus]),
     )
 
 
-def _brief(field: Field) -> str:
-    return field.label if len(field.label) < 8 else field.short
+_NAMES = {"sm_clock_mhz": "clock", "pcie_rx_bytes_per_second": "PCIe rx"}
+_SAYS = {THROTTLED, WAITING, UNDERUSED, STRAGGLER}
+"""States whose hue the chart has that shows them."""
 
 
-def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
-    """Memory, power or temperature of each of ``gpus``, by the name of its series."""
-    return [
-        Trace(
-            kind=metric.field.name,
-            label=f"GPU {units.gpu_label(gpu)} {_brief(metric.field)}",
-            short=metric.field.short,
-            text=metric.brief,
-            style=metric.mood or "area",
-            series=view.history.gpu(gpu.uuid, name),
-            limit=metric.limit or 100.0,
-        )
-        for gpu in gpus
-        for metric in scaled_metrics(view, gpu, 120)[1:]
-        if metric.field.name == name
-    ]
+def metric_traces(view: View, sides: Sequence[Sequence[Gpu]], name: str) -> list[Trace]:
+    """Return charts of a reading of GPUs, the mean of each of ``sides``: the first in the hue of
+    its state, the others in grey."""
+    known = [side for side in sides if side]
+    first = [metric_trace(view, side, name, len(known) > 1) for side in known[:1]]
+    others = [quiet(metric_trace(view, side, name, True)) for side in known[1:]]
+    if len(others) == 1 and len(known[1]) > 1:
+        count = len(known[1])
+        label = f"{count} others {_NAMES.get(name, GPU[name].short)}"
+        others = [replace(others[0], label=label, short="others")]
+    return [*first, *others]
 
 
-def host_traces(view: View, job: Job) -> list[Trace]:
-    """Feeders of the GPUs: main threads and loader workers."""
-    count = len(job.having("loader_worker")) if job.members else job.loader_workers or 0
-    nobody = "any loading is the main thread's" if job.loader_workers == 0 else "none seen"
-    main = "main threads" if len(job.ranks) > 1 else "main thread"
-    missing = None if job.having("rank") else "no training process seen"
-    workers = units.plural(count, "worker") if count else "workers"
-    field, write = "{}_cpu_percent".format, units.percent
-    return [
-        _trace(view, job, field("main_thread"), write, "main", main, note=missing),
-        _trace(
-            view, job, field("loader_worker"), write, "worker", workers, "workers",
-            note=None if count else nobody,
-        ),
-    ]  # fmt: skip
+def metric_trace(view: View, gpus: Sequence[Gpu], name: str, apart: bool = False) -> Trace:
+    """Return a chart of a reading of GPUs, in their mean; in short they are called by their number
+    where they are drawn ``apart`` from others."""
+    field, symbol, uuids = GPU[name], GPU[name].unit.symbol, tuple([gpu.uuid for gpu in gpus])
+    gpus = [shown_gpu(view, gpu, facts=True) for gpu in gpus]
+    gpu, find = gpus[0], [view.history.gpu(uuid, name) for uuid in uuids]
+    limits = {one.field.name: one.limit for one in scaled_metrics(view, gpu, 120)}
+    limits |= {"sm_clock_mhz": gpu.identity.sm_clock_max_mhz}
+    limit = limits.get(name, 100.0 if symbol == "%" else None)
+    whose = f"GPU {units.gpu_label(gpu)}" if len(gpus) == 1 else f"{len(gpus)} GPUs"
+    called, state = _NAMES.get(name, field.short), state_of(view, gpu)
+    return Trace(
+        kind=name,
+        label=f"{whose} {called}",
+        short=whose.lower() if apart else called,
+        text=field.text(mean(getattr(one.reading, name) for one in gpus)),
+        style=state.hue if state in _SAYS else "host",
+        series=find[0] if len(find) == 1 else Together((name, *uuids), lambda: find),
+        limit=limit,
+        top=_top(field, limit),
+        bytes="bytes" in symbol,
+    )
 
 
-def disk_traces(view: View, job: Job, what: str) -> list[Trace]:
-    """Bytes that it ``read`` or did ``write``."""
-    if what not in {"read", "write"}:
-        return []
-    name, label = f"{what}_bytes_per_second", f"disk {what}"
-    return [_trace(view, job, name, units.rate, what, label, style="disk", limit=None)]
+def _top(field: Field, limit: float | None) -> str:
+    """Return the end of a scale in at most five characters: ``700``, ``140G``."""
+    if limit is None:
+        return ""
+    return field.text(limit).removesuffix(field.unit.symbol).replace(".0", "").replace(".4", "")
 
 
 def _trace(
@@ -254,30 +366,38 @@ def _trace(
 ) -> Trace:
     """Return the job's reading ``name``: its mean over the time that is shown, or what it was at
     the moment that is looked at."""
-    series, value = view.history.job(job.key, name), getattr(job, name)
-    if view.timeline.moment is not None:
-        column = past_column(view, series)
-        value = None if column is None else column.mean
-    elif value is not None:
-        shown = mean_shown(series, view.window)
-        value = value if shown is None else shown
+    series = view.history.job(job.key, name)
+    value = _shown(view, series, getattr(job, name))
     return Trace(kind, label, short or kind, write(value), style or kind, series, **more)
 
 
-def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
+def _shown(
+    view: View, series: Series | PolledThenSampled | None, now: float | None
+) -> float | None:
+    """Return the number beside a chart: the mean of what it shows, or what it was at the moment
+    that is looked at; ``now`` where that is not known."""
+    if view.timeline.moment is not None:
+        column = past_column(view, series)
+        return None if column is None else column.mean
+    shown = mean_shown(series, view.window)
+    return now if shown is None else shown
+
+
+def _busy_together(view: View, gpus: Sequence[Gpu], every: Sequence[Gpu]) -> Trace:
+    """Return a chart of how busy some of a job's GPUs are, in their mean."""
+    history, uuids = view.history, tuple([gpu.uuid for gpu in gpus])
     if len(gpus) == 1:
         return gpu_traces(view, gpus)[0]
-    uuids, history = job.gpu_uuids, view.history
-    states = {state_of(view, gpu).hue for gpu in gpus}
+    several = f"{len(gpus)} GPUs" if len(gpus) == len(every) else f"{len(gpus)} others"
     together = Together(uuids, lambda: [history.gpu(uuid, "busy_percent") for uuid in uuids])
     return Trace(
         kind="gpu",
-        label=f"{len(gpus)} GPUs busy" if gpus else "GPU busy",
-        short=f"{len(gpus)} gpus" if gpus else "gpu",
+        label=f"{several} busy" if gpus else "GPU busy",
+        short=("others" if gpus != every else several.lower()) if gpus else "gpu",
         text=units.percent(mean(gpu.reading.busy_percent for gpu in gpus)),
-        style=states.pop() if len(states) == 1 else "unknown",
+        style=FED.hue,
         series=together if gpus else None,
-        held=held_up(view, *[gpu.uuid for gpu in gpus]),
+        held=held_up(view, *uuids) if gpus else None,
         note=None if gpus else "no process of this job uses a GPU",
     )
 
@@ -287,23 +407,23 @@ def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
 
 _MEGABYTE = 1024.0 * 1024.0
 
-_GROWTH = (
-    *("gpu", "wait", "main", "worker", "gpu", "main", "worker", "gpu", "wait", "read"),
-    *("gpu", "main", "gpu", "speed", "write", "main", "worker", "wait", "gpu", "read"),
-    *("gpu", "main", "gpu", "write", "worker"),
-)
-_MOST_ROWS_A_GPU = 8
+_TURNS = (0, 1, 0, 2, 1, 3)
+"""Places of the charts in the order in which they grow by a row, again and again."""
+_MOST_ROWS = (8, 6, 4, 2)
+"""Rows of each at most; those behind them, and the last of several, have one."""
+_SEVERAL = 4
 
 
 def _rows(page: Page) -> int:
     """Return how many rows the charts take: at first one for each while there is room; asked again,
-    each GPU has its own and all grow in turns."""
+    each GPU has its own and all grow in turns. Which chart has which place changes with what is
+    found, the places do not."""
     decided, count = page.decided, len(page.gpus)
     if "heights" not in decided:
-        most = max(1, page.room - min(page.table_least, 2))
-        decided["heights"] = dict.fromkeys(kinds(page)[:most], 1)
-        return min(most, len(kinds(page)))
-    heights: dict[str, int] = decided["heights"]
+        most = min(max(1, page.room - min(page.table_least, 2)), count_of(page))
+        decided["heights"] = [1] * most
+        return most
+    heights: list[int] = decided["heights"]
     room = page.room
     decided["each_gpu"] = (
         2 <= count <= 4
@@ -312,26 +432,25 @@ def _rows(page: Page) -> int:
     )
     gpu_lines = count if decided["each_gpu"] else 1
     room -= gpu_lines - 1
-    for kind in _GROWTH:
-        cost = gpu_lines if kind == "gpu" else 1
-        # Of a job without a GPU the chart only says that there is none.
-        grows = kind != "gpu" or (count > 0 and heights[kind] < _MOST_ROWS_A_GPU)
-        if kind in heights and grows and room - cost >= page.table_wanted:
-            heights[kind] += 1
-            room -= cost
-    return sum(heights.values()) + (gpu_lines - 1) * heights["gpu"]
+    grows = True
+    while grows:
+        grows = False
+        for place in _TURNS:
+            # Of a job without a GPU the chart only says that there is none.
+            last = place + 1 == len(heights) >= _SEVERAL
+            most = 1 if last or (place == 0 and not count) else _MOST_ROWS[place]
+            cost = gpu_lines if place == 0 else 1
+            if place < len(heights) and heights[place] < most and room - cost >= page.table_wanted:
+                heights[place] += 1
+                room -= cost
+                grows = True
+    return sum(heights) + (gpu_lines - 1) * heights[0]
 
 
-def _draw(page: Page, _rows_given: int) -> Drawn:
-    view, job, decided = page.view, page.job, page.decided
-    assert job is not None
-    ended = ended_at(view, job) is not None
-    every = traces(view, job, page.gpus, each_gpu=decided["each_gpu"], ended=ended)
-    heights = decided["heights"]
-    shown = [(trace, heights[trace.kind]) for trace in every if trace.kind in heights]
+def _draw(page: Page, rows: int) -> Drawn:
     page.spans = [span(page.width)]
-    lines = draw(view, shown, page.window, page.width)
-    return lines, clicks(0, len(lines), page.width)
+    lines = draw(page.view, shown(page), page.window, page.width)
+    return filled(lines, page.width, rows), clicks(0, len(lines), page.width)
 
 
 PANEL = Panel("charts", _rows, _draw)
@@ -340,6 +459,8 @@ PANEL = Panel("charts", _rows, _draw)
 LEAD = 28
 """Cells before the charts where there is room for ticks."""
 _TICK_WIDTH = 5
+_NARROW_LABEL, _NARROW_NUMBER = 7, 5
+"""Cells for the label and the number where there are no ticks."""
 
 
 def span(width: int) -> tuple[int, int]:
@@ -363,10 +484,13 @@ def draw(
 def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -> list[Line]:
     lead, chart_width = span(width)
     limit, ticks = trace.limit, dict[int, str]()
-    if limit is None:
+    if trace.note is not None:
+        limit = 0.0
+    elif limit is None:
         limit, ticks[0] = _scale(trace, window, chart_width)
-    elif limit in (1.0, 100.0):
-        ticks = scale_marks(rows)
+    else:
+        whole = scale_marks(rows) if trace.top == "100" else {}
+        ticks = whole or {0: trace.top}
     key = "job", trace.kind, trace.label
     held, style = trace.held, trace.style if trace.held is None else FED.hue
     chart = view.chart(key, trace.series, chart_width, limit, style, rows, window, held)
@@ -375,6 +499,10 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
         row = Row(width)
         if number == 0:
             _name(row, trace, lead, view.glyphs.ellipsis)
+        elif number <= len(trace.words) and lead == LEAD:
+            word, said, look = trace.words[number - 1]
+            row.add("  ").add(word, look)
+            row.add(right(said, max(0, lead - 1 - _TICK_WIDTH - row.used)), look)
         if lead == LEAD:
             row.pad_to(lead - 1 - _TICK_WIDTH).add(right(ticks.get(number, ""), _TICK_WIDTH), "dim")
         row.pad_to(lead - 1).add(view.glyphs.separator, "rule")
@@ -388,14 +516,20 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
 
 def _name(row: Row, trace: Trace, lead: int, ellipsis: str) -> None:
     """Add what a chart is called, in short where that has no room, and its number."""
+    text = trace.text
     if lead == LEAD:
         end = lead - 1 - _TICK_WIDTH
-        whole = 3 + width_of(trace.label + trace.text) <= end
+        whole = 3 + width_of(trace.label + text) <= end
         row.add("  ").add(trace.label if whole else trace.short, "label")
     else:
         end = lead - 2
-        row.add(" ").add(left(trace.short, 7), "label")
-    row.add(right(trace.text, end - row.used, ellipsis), trace.style)
+        # Its unit gives way to the number.
+        text = text if width_of(text) <= _NARROW_NUMBER else text.removesuffix("MHz")
+        room = min(_NARROW_LABEL, end - 1 - width_of(text))
+        row.add(" ").add(left(trace.short, room, ellipsis), "label")
+    # Colour is for charts and words of state: a number is what it is.
+    style = "text" if trace.is_quiet else "value"
+    row.add(right(text, end - row.used, ellipsis), style)
 
 
 def _scale(trace: Trace, window: TimeWindow, width: int) -> tuple[float, str]:

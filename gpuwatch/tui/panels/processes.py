@@ -7,8 +7,9 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gpuwatch.core import units
-from gpuwatch.core.model import JobMember, Process, ProcessKey
+from gpuwatch.core.model import GpuKey, JobMember, Process, ProcessKey
 from gpuwatch.core.registry import LOOP, PROCESS, Field
+from gpuwatch.jobs.identity.roles import WORKER_NAME
 from gpuwatch.jobs.words import role_name
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import TimeWindow
@@ -108,7 +109,8 @@ def _command(process: Process, member: JobMember | None) -> tuple[str, str]:
     """Return the command and what stands before it, see ``TableRow``."""
     command = process.command or process.name or "(unseen)"
     if member is None:
-        return command, ""
+        # A job on the CPU is none that is watched.
+        return "loader worker" if process.name == WORKER_NAME else command, ""
     if member.role == "loader_worker":
         return role_name(member), ""
     is_ranked = member.role == "rank" and member.rank is not None
@@ -125,9 +127,25 @@ _NUMBERS = {
 _FLICKERING_SORTS = {"sm", "cpu"}
 
 
+def gpus_first(view: View) -> Sequence[GpuKey]:
+    """Return the GPUs whose processes come first in the order by GPU, where they would not anyway:
+    those few that the leading finding names, of a job's ranks the one that the others wait for."""
+    found = () if view.diagnosis is None else view.diagnosis.causes
+    if not found or found[0].severity == "info" or view.snapshot is None:
+        return ()
+    gpus = view.gpus
+    named = found[0].late or found[0].gpus
+    first_anyway = set(named) == {gpu.uuid for gpu in gpus[: len(named)]}
+    if first_anyway or 2 * len(named) > len(gpus):
+        return ()
+    return named if any(one.gpu_uuid in named for one in view.snapshot.processes) else ()
+
+
 def _sort_key(view: View) -> Callable[[Process], tuple[float | str, ...]]:
     """Numbers largest first (unknown last), names and GPUs ascending; ties by GPU, then PID."""
-    order = {gpu.uuid: position for position, gpu in enumerate(view.gpus)}
+    first = gpus_first(view)
+    uuids = sorted([gpu.uuid for gpu in view.gpus], key=lambda one: one not in first)
+    order = {uuid: place for place, uuid in enumerate(uuids)}
     sort = view.sort
 
     def down(value: float | None) -> float:
@@ -364,20 +382,21 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
     spark = chosen[-1].width if chosen[-1].runs is not None else 0
     above = view.process_offset
     out_of_sight = hidden(view.glyphs, above, len(table) - above - (height - 1))
-    heading, zones = _heading(view, chosen, width, len(table), out_of_sight)
-    lines = [heading]
-    form = (chosen, width, view.glyphs, bool(view.gpus))
+    past = view.timeline.moment is not None
+    lines, zones, is_kept = list[Line](), list[Zone](), not past
+    form = (chosen, width, view.glyphs, bool(view.gpus), past)
     before_form, before = view.kept.get("rows", (None, {}))
     kept: dict[RowKey, tuple[object, Line]] = {}
     window = spark_window(view, spark)
     for one in table[view.process_offset : view.process_offset + height - 1]:
         key = one.key
-        zones.append(Zone(len(lines), 0, width, "process", key))
+        zones.append(Zone(len(lines) + 1, 0, width, "process", key))
         selected = key == view.selected_row
         focused = selected and view.focus == "processes" and not view.in_findings
         entry = one._replace(process=shown_process(view, one.process, one.process.gpu_uuid))
         if spark:
             entry = entry._replace(spark=_spark(view, one.process, window, spark))
+        is_kept |= {entry.process.cpu_percent, entry.process.gpu_busy_percent} != {None}
         shown = (entry._replace(seconds=None), _for(entry.seconds), selected, focused)
         found = before.get(key) if before_form == form else None
         if found is None or found[0] != shown:
@@ -386,13 +405,20 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         kept[key] = found
         lines.append(found[1])
     view.kept["rows"] = form, kept
-    if len(lines) == 1:
+    if not lines:
+        is_kept = True
         lines.append(Row(width).add(_nothing_text(view), "dim").line())
-    return filled(lines, width, height), zones
+    notes = _notes(view, len(table), is_kept=is_kept)
+    heading, sorts = _heading(view, chosen, width, notes, out_of_sight)
+    return filled([heading, *lines], width, height), [*sorts, *zones]
 
 
 def _heading(
-    view: View, chosen: Sequence[Column[TableRow]], width: int, total: int, out_of_sight: str
+    view: View,
+    chosen: Sequence[Column[TableRow]],
+    width: int,
+    notes: Sequence[str],
+    out_of_sight: str,
 ) -> tuple[Line, list[Zone]]:
     row = Row(width, prefix="b:").add(" ")
     arrow = view.glyphs.up if view.reverse else view.glyphs.down
@@ -400,7 +426,6 @@ def _heading(
     start = row.used
     by_command = view.sort == "command"
     title = "COMMAND" + (arrow if by_command else "")
-    notes = _notes(view, total)
     if view.filter_text:
         # A filter in force is said before what is out of sight.
         fuller = [*heading_notes(notes, out_of_sight)[: len(notes)], *notes]
@@ -416,14 +441,17 @@ def _heading(
     return row.note(note or "", style).line(), zones
 
 
-def _notes(view: View, total: int) -> list[str]:
-    """Notes on the list, in full and shorter: a filter in force matters more than the count."""
+def _notes(view: View, total: int, *, is_kept: bool) -> list[str]:
+    """Notes on the list, in full and shorter: a filter in force matters more than the count, and
+    that its numbers are not kept of the moment shown."""
     parts = []
     if view.filter_text:
         parts.append(f"filter: {fit(view.filter_text, 24, view.glyphs.ellipsis)}")
     if view.this_gpu_only:
         parts.append("this GPU only")
     count = count_of(view, total)
+    if not is_kept:
+        parts.append("not kept so far back")
     return [", ".join([*parts, count]), ", ".join(parts), *parts[:1]] if parts else [count]
 
 
@@ -469,7 +497,9 @@ def spark_span(view: View, width: int) -> str:
 
 def _line(view: View, row: Row, entry: TableRow, chosen: Sequence[Column[TableRow]]) -> Line:
     process, ellipsis = entry.process, view.glyphs.ellipsis
-    add_cells(row, chosen, entry, ellipsis)
+    # Of the past most is not kept: that is said once.
+    unknown = units.UNKNOWN if view.timeline.moment is None else ""
+    add_cells(row, chosen, entry, ellipsis, unknown=unknown)
     row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
     style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
     # It ends where the note in the heading does.

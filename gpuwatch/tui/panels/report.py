@@ -16,7 +16,7 @@ from gpuwatch.tui.charts.strips import ASCII, Column, Held, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark
 from gpuwatch.tui.pages.layout import Title, edge
 from gpuwatch.tui.panels import job_charts, time_axis
-from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause, severity_sign
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, severity_sign
 from gpuwatch.tui.panels.gpus import FED, held_up
 from gpuwatch.tui.panels.job_charts import Trace
 from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, to_ascii, wrapped
@@ -60,7 +60,7 @@ def _to_do(view: View, block: ToDo, width: int) -> Iterator[Line]:
     """Yield what was found in a line with what it cost, and below it what to do."""
     look = SEVERITY_STYLES.get(block.severity, "warn")
     row = Row(width).add(f" {severity_sign(block.severity, view.glyphs)} ", look)
-    row.add(cause(block.rule), look)
+    row.add(clean(block.cause), look)
     if block.cost:
         row.fits(f"   lost {clean(block.cost)}", "value")
     if block.when and row.room > 16:
@@ -165,9 +165,8 @@ def _over_time(view: View, made: Timeline, width: int) -> list[Line]:
             (lane.severity, grid.place(one.begin_unix_seconds), grid.place(one.end_unix_seconds))
             for one in lane.stretches
         ]
-        row = (
-            Row(width).add("  ").add(fit(cause(lane.rule), lead - 4, view.glyphs.ellipsis), "label")
-        )
+        name = fit(clean(lane.cause), lead - 4, view.glyphs.ellipsis)
+        row = Row(width).add("  ").add(name, "label")
         row.pad_to(lead)
         for cell in time_axis.mark_cells(held, cells, view.glyphs):
             row.add(*(cell or (" ", "text")))

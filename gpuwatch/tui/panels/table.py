@@ -63,14 +63,21 @@ def add_headings(
 
 
 def add_cells(
-    row: Row, columns: Iterable[Column[Item]], item: Item, ellipsis: str, gap: str = " "
+    row: Row,
+    columns: Iterable[Column[Item]],
+    item: Item,
+    ellipsis: str,
+    gap: str = " ",
+    unknown: str = units.UNKNOWN,
 ) -> None:
-    """Append the cells of ``item``; a number that is unknown or zero steps back."""
+    """Append the cells of ``item``; a number that is unknown or zero steps back. ``unknown``: the
+    text for one that is not known."""
     for one in columns:
         if one.runs is not None:
             row.add_runs(one.runs(item), one.width).add(gap)
             continue
         text = one.cell(item)
+        text = unknown if text == units.UNKNOWN else text
         place = left if one.is_text else right
         if one.style is not None:
             style = one.style(item, text)

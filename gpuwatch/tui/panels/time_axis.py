@@ -27,9 +27,9 @@ from gpuwatch.core.store import (
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
 from gpuwatch.tui.charts.strips import Columns, Glyphs, TimeWindow, mean_shown
-from gpuwatch.tui.charts.timeline import FindingMark, mark_at
+from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
-from gpuwatch.tui.panels.findings import cause, severity_sign
+from gpuwatch.tui.panels.findings import cause_of, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import View
 
@@ -64,7 +64,7 @@ def shown_gpu(view: View, gpu: Gpu, *, facts: bool = False) -> Gpu:
     the charts show; with ``facts`` also what has no chart in a list of GPUs."""
     if view.timeline.moment is not None or gpu.lost:
         return past_gpu(view, gpu)
-    window = view.window
+    window = view.window_of_means
     # The header and several panels of a picture ask for it.
     key = f"shown {gpu.uuid}{' with facts' if facts else ''}"
     before: tuple[TimeWindow, Gpu, Gpu] | None = view.kept.get(key)
@@ -96,7 +96,7 @@ def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
     if getattr(process, _MAIN_THREAD, None) is not None:
         series[_MAIN_THREAD] = history.main_thread(key)
     if view.timeline.moment is None:
-        window = TimeWindow(view.window.now, view.timeline.span_seconds)
+        window = view.window_of_means
         means = {name: mean_shown(one, window) for name, one in series.items()}
         values |= {name: value for name, value in means.items() if value is not None}
     else:
@@ -139,7 +139,7 @@ def shown_host(view: View, host: Host) -> Host:
     history = view.history
     if view.timeline.moment is None:
         means = {
-            name: mean_shown(history.host(name), view.window)
+            name: mean_shown(history.host(name), view.window_of_means)
             for name in _FLICKERING_OF_HOST
             if getattr(host, name) is not None
         }
@@ -217,20 +217,35 @@ def draw(
     row = Row(width)
     zones = []
     offset = _wall_offset(view)
+    changed = None if view.mark is None else view.mark.at
     for start, cells in spans:
         if cells <= 0:
             continue
+        grid = window.grid(cells)
+        if not zones and start > _LABEL_CELLS:
+            found = marks_at(view.spans, grid.begin_seconds, grid.end_seconds)
+            row.pad_to(2).add("findings" if found else "", "label")
         row.pad_to(start)
-        for text, style in axis(view.spans, window, cells, offset, view.glyphs):
+        for text, style in axis(view.spans, window, cells, offset, view.glyphs, changed):
             row.add(text, style)
         zones.append(Zone(0, start, start + cells, "moment"))
     return row.line(), zones
 
 
+_LABEL_CELLS = 12
+"""Cells before the axis from which on there is room to say what is on it."""
+
+
 def axis(
-    marks: Sequence[FindingMark], window: TimeWindow, cells: int, offset: float, glyphs: Glyphs
+    marks: Sequence[FindingMark],
+    window: TimeWindow,
+    cells: int,
+    offset: float,
+    glyphs: Glyphs,
+    changed: float | None = None,
 ) -> list[Run]:
-    """Draw ``cells`` cells: ticks with their times, over them the findings and the cursor."""
+    """Draw ``cells`` cells: ticks with their times, over them the findings, the moment of a change
+    that was marked, and the cursor."""
     grid = window.grid(cells)
     # A time is read rather than the line that says how long a finding held, and not at all where
     # a sign would stand in it.
@@ -241,16 +256,19 @@ def axis(
         for one, end in zip(marks, ends, strict=True)
     ]
     over = mark_cells(found, cells, glyphs)
-    place = -1 if window.cursor is None else grid.place(window.cursor)
-    if 0 <= place < cells:
-        over[place] = (glyphs.up, "c:value")
+    for at, sign in ((changed, (glyphs.mark, "marker")), (window.cursor, (glyphs.up, "c:value"))):
+        place = -1 if at is None else grid.place(at)
+        if 0 <= place < cells:
+            over[place] = sign
     out = [cell or (" ", "dim") for cell in over]
     latest = min(window.now, grid.end_seconds)
     begin = grid.begin_seconds + offset
     filled = ceil((latest - grid.begin_seconds) / grid.column_seconds)
     for moment, text in ticks(begin, latest + offset, filled, window.now + offset):
         place, end = grid.place(moment - offset), grid.place(moment - offset) + len(text) + 1
-        free = all(cell is None or cell[0] == glyphs.rule for cell in over[max(0, place) : end])
+        # With a blank or a line before it and behind it.
+        room = over[max(0, place - 1) : end + 1]
+        free = all(cell is None or cell[0] == glyphs.rule for cell in room)
         if place >= 0 and end <= cells and free:
             out[place:end] = [(one, "dim") for one in glyphs.tick + text]
     groups = groupby(out, key=itemgetter(1))
@@ -269,8 +287,10 @@ def mark_cells(
         found, key=lambda one: severity_place(one[0]), reverse=True
     ):
         style = hue[0] if hue else _STYLES.get(severity, "warn")
+        # Without tones it would be as loud as the verdict.
+        line = f"{style}.2" if glyphs.tones else "dim"
         for cell in range(max(0, first), min(cells, last + 1)):
-            out[cell] = (glyphs.rule, f"{style}.2")
+            out[cell] = (glyphs.rule, line)
         if 0 <= first < cells and last >= 0:
             begins[first] = (severity_sign(severity, glyphs), style)
     for first, sign in begins.items():
@@ -310,7 +330,7 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
         return [row.line()]
     seconds = view.column_seconds
     begin = bucket_index(cursor, seconds) * seconds
-    row.add(f" {view.glyphs.up}", "key")
+    row.add(f" {view.glyphs.up} ", "key")
     row.add(_column_clock(view, begin, seconds), "value")
     row.fits(f"  {ago(view)} ago", "label")
     if gpu is not None:
@@ -321,7 +341,7 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
         row.add(f"  {label} ", "label").add(text, "value")
     found = mark_at(view.spans, begin, begin + seconds)
     if found is not None and row.room > 16:
-        text = fit(f"  {clean(cause(found.rule))}", row.room - 1, view.glyphs.ellipsis)
+        text = fit(f"  {clean(cause_of(found))}", row.room - 1, view.glyphs.ellipsis)
         row.add(text, _STYLES.get(found.severity, "warn"))
     return [row.line()]
 

@@ -230,6 +230,14 @@ def on_ground(line: Sequence[Run], start: int, stop: int, ground: str) -> Line:
     return (*cut(line, 0, start), *other, *cut(line, stop, _END))
 
 
+def with_cell(line: Sequence[Run], place: int, cell: Run) -> list[Run]:
+    """Return ``line`` with ``cell`` in the place of one of its cells; as it is if it has none
+    there."""
+    if not cut(line, place, place + 1):
+        return list(line)
+    return [*cut(line, 0, place), cell, *cut(line, place + 1, _END)]
+
+
 def to_ascii(text: str) -> str:
     """Return ``text`` with a question mark for every cell that ASCII cannot show."""
     if text.isascii():

@@ -21,7 +21,7 @@ from gpuwatch.core.private_files import make_folder, private, state_folder
 _CELL_WIDTH, _CELL_HEIGHT, _BASE_LINE, _MARGIN = 8.4, 18.0, 13.6, 10.0
 _FONTS = "'Fira Code','DejaVu Sans Mono',Menlo,Consolas,'Liberation Mono',monospace"
 
-_BARS = {"─": (0.47, 0.056)} | {
+_BARS = {"─": (0.47, 0.056), "━": (0.43, 0.14)} | {
     block: (1 - eighths / 8, eighths / 8) for eighths, block in enumerate("▁▂▃▄▅▆▇█", start=1)
 }
 """Top and height of what is as wide as its cells, as shares of a cell's height."""
@@ -32,9 +32,9 @@ _BOXES = {
 }  # fmt: skip
 """Box characters as strokes from the middle of the cell: left, right, up, down."""
 _STROKES = {"l": (-0.5, 0.0), "r": (0.5, 0.0), "u": (0.0, -0.5), "d": (0.0, 0.5)}
-_SHAPES = "▁-█\u2800-\u28ff▌─" + "".join(_BOXES)
+_SHAPES = "▁-█\u2800-\u28ff▌─━╾" + "".join(_BOXES)
 # What has one place: a run of a block or of a line, any other shape, a word, blanks.
-_PARTS = re.compile(rf"([▁-█─])\1*|[{_SHAPES}]|[^ {_SHAPES}]+| +")
+_PARTS = re.compile(rf"([▁-█─━])\1*|[{_SHAPES}]|[^ {_SHAPES}]+| +")
 
 
 def svg(lines: Sequence[Iterable[Segment]], theme: TerminalTheme) -> str:
@@ -98,6 +98,14 @@ def _shape(x: int, y: int, part: str, fill: str, more: str) -> str:
         return _rectangle(x, y + down, cells, share, fill)
     if first == "▌":
         return _rectangle(x, y, 0.45, 1.0, fill)
+    if first == "╾":
+        halves = (x, 0.5, "━"), (x + 0.5, 0.5, "─")
+        return "".join(
+            [
+                _rectangle(at, y + _BARS[bar][0], wide, _BARS[bar][1], fill)
+                for at, wide, bar in halves
+            ]
+        )
     if first in _BOXES:
         middle = f"M{left + _CELL_WIDTH / 2:.1f} {top + _CELL_HEIGHT / 2:.1f}"
         strokes = [_STROKES[side] for side in _BOXES[first]]

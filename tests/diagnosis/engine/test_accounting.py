@@ -1,6 +1,7 @@
 """What a cause cost."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -82,9 +83,20 @@ def test_what_loses_no_time_has_no_cost() -> None:
 
 
 def test_the_cost_stays_while_a_fault_is_being_taken_back() -> None:
-    """What was lost is lost, and does not grow any more."""
+    """What was lost is lost, and does not grow any more, once a look has found that it is over."""
     said = e.play(e.scripted({"fault": e.between(0, 30, e.firing(lost_share=0.5))}, TWO), range(46))
-    assert _cost(said[-1].findings[0])[1] == pytest.approx(_cost(said[31].findings[0])[1])
+    assert _cost(said[-1].findings[0])[1] == pytest.approx(_cost(said[41].findings[0])[1])
+    assert _cost(said[41].findings[0])[1] <= 0.5 * 2 * (60 + 40)
+
+
+def test_what_is_lost_grows_with_every_snapshot() -> None:
+    """Also between two looks, which are ten seconds apart: by half of two GPUs each second, and
+    with it the time that was watched."""
+    said = e.play(e.scripted({"fault": e.firing(lost_share=0.5)}, TWO), range(60, 91))
+    costs = [_cost(one.findings[0])[1] for one in said[-16:]]
+    watched = [one.findings[0].watched_gpu_seconds or 0.0 for one in said[-16:]]
+    assert [later - one for one, later in pairwise(costs)] == pytest.approx([1.0] * 15, abs=0.1)
+    assert [later - one for one, later in pairwise(watched)] == pytest.approx([2.0] * 15)
 
 
 def test_shares_of_one_job_add_up_to_at_most_all_of_its_time() -> None:
@@ -96,7 +108,7 @@ def test_shares_of_one_job_add_up_to_at_most_all_of_its_time() -> None:
     }
     said = e.after(200, says, TWO)
     assert len(said.findings) > 1
-    assert sum(_cost(one)[0] for one in said.findings) <= 1.0
+    assert sum(_cost(one)[0] for one in said.findings) <= 1.0 + 1e-9
 
 
 def test_jobs_on_one_gpu_share_its_idle_time() -> None:

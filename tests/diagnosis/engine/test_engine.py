@@ -98,12 +98,13 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
         (w.window(),), {"fault": e.firing("GPU 0 is slow")}, "GPU 0 is slow", True,
     ),
     "all fed GPUs of all jobs in one": (
-        (_job_on(0, 100), _job_on(1, 200)), FINE, "GPUs 0 and 1 are kept busy: 97%.", True,
+        (_job_on(0, 100), _job_on(1, 200)), FINE,
+        "GPUs 0 and 1 are kept busy: 97% (last minute).", True,
     ),
     "an unused GPU is not under-used": (
         (_job_on(0, 100), w.gpu_only(w.gpu(1, busy=w.steady(0.0), memory_used_bytes=0.5 * w.GIB))),
         FINE,
-        "GPU 0 is kept busy: 97%; GPU 1 is idle, and nothing waits for it.",
+        "GPU 0 is kept busy: 97% (last minute); GPU 1 is idle, and nothing waits for it.",
         True,
     ),
     "an idle GPU that a young job may be about to use": (

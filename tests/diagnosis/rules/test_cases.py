@@ -2,6 +2,7 @@
 cannot decide says it misses."""
 
 import pkgutil
+import re
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown
-from gpuwatch.diagnosis.sentence import has_marks
+from gpuwatch.diagnosis.rules.shared.words import briefly
+from gpuwatch.diagnosis.sentence import filled, has_marks, template
 from gpuwatch.diagnosis.subject import said
 from tests.diagnosis import windows as w
 from tests.diagnosis.rules import cases
@@ -23,6 +25,8 @@ OF_A_GPU = {
     "xid_errors",
 }  # fmt: skip
 """What they look at needs no job."""
+CELLS_AT_80, CELLS_AT_40 = 76, 36
+"""Cells of a sentence beside the sign of its severity."""
 SENTENCES = ("summary", "action", "says")
 ALL: dict[str, cases.Cases] = {
     one.rule: one
@@ -111,6 +115,35 @@ def test_it_fires(rule: str, window: Window, expected: dict[str, Any] | None) ->
     advice = [text for one in firing.advice or () for text in (one.change, one.action, one.why)]
     evidence = [text for one in firing.evidence if one for text in (one.name, one.says)]
     assert not any(map(has_marks, (firing.summary, *advice, *evidence, *firing.missing)))
+
+
+@pytest.mark.parametrize(("rule", "window", "_expected"), table("fires"))
+def test_it_is_said_in_less_room(
+    rule: str, window: Window, _expected: dict[str, Any] | None
+) -> None:
+    """A sentence for 80 columns and one for 40 name GPUs where the full one does, and give the same
+    numbers."""
+    firing = w.fires(w.check_of(rule)(window))
+    about = [gpu for gpu in window.gpus if not firing.gpus or gpu.uuid in firing.gpus]
+    names = briefly(about) if about else ""
+    full, *short = [
+        filled(template(says), names, len(about)) for says in (firing.summary, *firing.short)
+    ]
+    assert len((short or [full])[0]) <= CELLS_AT_80
+    assert len((short or [full])[-1]) <= CELLS_AT_40
+    assert [one for one in short if len(one) > len(full)] == []
+    assert not any(map(has_marks, (full, *short)))
+    for text in short:
+        assert numbers(text) <= numbers(full), text
+        assert bool(NAMES.search(full)) <= bool(NAMES.search(text)), text
+
+
+NAMES = re.compile(r"[0-9]+ GPUs?|GPUs? [0-9,]+|[0-9]+ (of [0-9]+ )?ranks|PID [0-9]+")
+
+
+def numbers(text: str) -> set[str]:
+    """Numbers of a sentence, but for those of GPUs and ranks."""
+    return set(re.findall(r"[0-9]+(?:[.][0-9]+)?", NAMES.sub("", text)))
 
 
 @pytest.mark.parametrize(("rule", "window", "why"), table("quiet"))

@@ -81,7 +81,7 @@ def test_the_cost_does_not_depend_on_how_the_recording_ended(
     expected = told["orderly"]
     assert expected["loader_cpu_bound"] > 0.25 * FIVE_MINUTES
     for name, found in told.items():
-        assert found == pytest.approx(expected, rel=0.02), name
+        assert found == pytest.approx(expected, rel=1e-5), name
 
 
 def test_causes_never_cost_more_than_the_idle_time(

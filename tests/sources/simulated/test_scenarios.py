@@ -75,6 +75,8 @@ def test_mig_instances_are_rows_of_their_own() -> None:
     instances = [gpu for gpu in item.gpus if gpu.identity.mig_parent_uuid == parent.uuid]
     assert parent.identity.mig_mode is True
     assert parent.reading.busy_percent is None
+    (said,) = [problem.message for problem in item.problems]
+    assert said.startswith("The driver does not report the utilisation of GPU 0 while")
     assert [gpu.identity.mig_instance for gpu in instances] == [1, 2, 3]
     for gpu in instances:
         held = [process for process in item.processes if process.gpu_uuid == gpu.uuid]

@@ -11,8 +11,11 @@ import pytest
 from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.charts.strips import ASCII, DOTS, UNICODE
 from gpuwatch.tui.display import Display, theme_name
+from gpuwatch.tui.keys import described
 from gpuwatch.tui.pages.findings import EvidenceScreen
+from gpuwatch.tui.panels.gpus import STATES
 from gpuwatch.tui.terminal.driver import error_of
+from gpuwatch.tui.terminal.frame import plain
 from tests.tui.diagnoses import HandEngine, several
 from tests.tui.driving import TRUECOLOR, HandSampler, HandSource, driven, surroundings
 from tests.tui.scenes import scene
@@ -132,6 +135,24 @@ async def test_keys_for_other_gpus_are_not_hinted_where_there_is_one() -> None:
             assert ("other GPU" in drive.lines[-1]) is (gpus == 2)
             await drive.press("question_mark")
             assert ("next GPU" in drive.dialog.text) is (gpus == 2)
+
+
+async def test_the_help_fits_a_screen_of_120_by_40() -> None:
+    """All keys, every state of a GPU with what it means, and what numbers are, without scrolling;
+    the page behind is grey."""
+    async with driven(scene("healthy", 2), (120, 40)) as drive:
+        behind = {style for line in drive.front.canvas.lines for _, style in line}
+        assert {"value", "fed"} <= behind
+        await drive.press("question_mark")
+        lines = drive.dialog.canvas.lines
+        text = "\n".join(map(plain, lines))
+        assert all(part in text for _, keys in described(replay=False) for part in keys[-1][2:4])
+        assert all(f"{state.word:<12}{state.meaning}" in text for state in STATES)
+        assert "nothing names the process" in text
+        assert UNICODE.thumb not in text
+        assert {style.partition(".")[0] for line in lines for _, style in (line[0], line[-1])} == {
+            "edge"
+        }
 
 
 # -- slow connections -------------------------------------------------------------------------

@@ -97,6 +97,7 @@ def test_a_row_says_what_a_host_does_and_what_is_wrong(fleet: Fleet) -> None:
     assert "50% 700W 61C Both GPUs are kept busy: 97%." in rows["alpha"]
     assert "0.6 50% 700W" in rows["beta"]
     assert starved(machine("b", 30.0)).summary[:30] in rows["beta"]
+    assert any("GPU 0 starved: workers maxed out" in line for line in lines(fleet, 80))
     assert "The driver is not loaded." in rows["gamma"]
     assert "nothing for 1m15: Connection refused" in rows["delta"]
     assert rows["epsilon"].endswith("connecting")

@@ -1,6 +1,7 @@
 """The job screen in the running application: how it is reached and left, what follows the job."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -293,6 +294,25 @@ async def test_the_report_of_a_job_that_runs_says_what_was_found() -> None:
         (found,) = drive.app.jobs.report.report().findings
         # Two thirds of 45 s, to the second.
         assert 27.0 < found.cost_gpu_seconds < 33.0
+
+
+async def test_the_evidence_and_the_report_say_the_same_loss_at_any_second() -> None:
+    """Also between two looks of the engine, ten seconds apart, and whichever is opened first."""
+    clock, source, first = demo("starved")
+    async with driven(first, (120, 60), attached=first.jobs[0].key, engine=Engine()) as drive:
+        await ending(drive, clock, source, 80)
+        lost = []
+        for _ in range(8):
+            await ending(drive, clock, source, 1)
+            await drive.press("d")
+            (on_screen,) = re.findall(r"(\d+) GPU-seconds.* so far", "\n".join(drive.lines))
+            await drive.press("escape")
+            await drive.press("R")
+            (reported,) = re.findall(r"Lost: (\d+) GPU-seconds", " ".join(drive.lines))
+            await drive.press("escape")
+            assert on_screen == reported
+            lost.append(int(on_screen))
+        assert lost[-1] - lost[0] >= 3
 
 
 @pytest.mark.parametrize("seconds", [47, 58])

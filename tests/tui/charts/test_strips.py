@@ -87,10 +87,10 @@ def test_ascii_bars_are_of_one_ramp() -> None:
     """A bar is full up to its mean with a step of its height on top, and dotted up to the highest;
     a line at the bottom is zero and stands nowhere else."""
     heights = [cells(ASCII, n, n)[0] for n in range(1, 8)]
-    assert "".join(dict.fromkeys(heights)) == "_.-=#"
-    assert cells(ASCII, 12, 31, 4)[0] == "::-#"
+    assert "".join(dict.fromkeys(heights)) == "_-=#"
+    assert cells(ASCII, 12, 31, 4)[0] == "::=#"
     assert cells(ASCII, 1, 31, 4)[0] == "::::"
-    assert cells(ASCII, 9, 9, 2)[0] == ".#"
+    assert cells(ASCII, 9, 9, 2)[0] == "-#"
     assert cells(ASCII, 1, 1, 2)[0] == " _"
 
 

@@ -1,10 +1,12 @@
 """Runs of jobs: which follows which, what is compared, and what stays of one that has ended."""
 
 import dataclasses
+import re
 
 import pytest
 
 from gpuwatch.core.model import Job, Snapshot, TrainingLoop
+from gpuwatch.tui.charts.strips import UNICODE
 from gpuwatch.tui.pages.findings import EvidenceScreen
 from gpuwatch.tui.runs import Runs, next_run
 from tests.tui.controllers.test_diagnosis import busy_at
@@ -184,6 +186,41 @@ async def test_before_a_mark_is_the_run_that_was_changed(what: Snapshot) -> None
 
 
 # -- one that has ended -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+async def test_charts_show_before_and_after_a_change(what: Snapshot, size: tuple[int, int]) -> None:
+    """For some minutes the shortest range in which both are seen, with a line where the change was;
+    numbers beside the charts are of the time since. Then the person's range again."""
+    async with driven(at(what, 0, 30.0), size, engine=HandEngine()) as drive:
+        view, sign = drive.view, UNICODE.mark
+        await drive.feed(*[at(what, second, 30.0) for second in range(1, 60)])
+        await drive.press("m")
+        await drive.feed(*[at(what, second, 90.0) for second in range(60, 80)])
+        assert view.timeline.span_seconds == 30.0
+        await drive.feed(*[at(what, second, 90.0) for second in range(80, 130)])
+        assert view.timeline.span_seconds == 120.0
+        axis = next(line for line in drive.lines[3:] if sign in line)
+        line = axis.index(sign)
+        chart = [text[line] for text in drive.lines if "│" in text[line : line + 1]]
+        assert len(chart) >= 3
+        assert any(re.search(r"busy +90%|0 H200 +90%", text) for text in drive.lines)
+        await drive.feed(*[at(what, second, 90.0) for second in range(130, 310, 20)])
+        assert view.timeline.span_seconds == 30.0
+
+
+async def test_a_range_chosen_after_a_change_stays(what: Snapshot) -> None:
+    """Also the person's own is back when the comparison ends."""
+    async with driven(at(what, 0, 30.0), (80, 24), engine=HandEngine()) as drive:
+        await drive.feed(*[at(what, second, 30.0) for second in range(1, 60)])
+        await drive.press("m")
+        await drive.feed(*[at(what, second, 90.0) for second in range(60, 130)])
+        assert drive.view.timeline.span_seconds == 120.0
+        await drive.press("M")
+        assert drive.view.timeline.span_seconds == 30.0
+        await drive.press("m", "left_square_bracket")
+        await drive.feed(*[at(what, second, 90.0) for second in range(130, 200)])
+        assert drive.view.timeline.span_seconds == 15.0
 
 
 async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:

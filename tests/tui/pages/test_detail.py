@@ -10,10 +10,12 @@ from gpuwatch.core.model import Process, XidError
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import detail, overview
 from gpuwatch.tui.pages.detail import grouped_readings, readings
+from gpuwatch.tui.panels import job_charts
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
-from tests.tui.scenes import history_of, scene, texts, view_of
+from tests.tui.diagnoses import diagnosis, starved
+from tests.tui.scenes import drawn, history_of, scene, texts, view_of
 
 SCENARIOS = ("starved", "throttled", "lost", "unified", "mig")
 
@@ -105,9 +107,14 @@ def test_every_reading_the_gpu_reports_is_there(width: int, scenario: str) -> No
         view = view_of(what, selected_gpu=one.uuid)
         text = whole(view, width)
         for label, value, _ in readings(shown_gpu(view, one, facts=True))[0]:
-            # A limit may stand behind what it limits, beside a chart.
-            assert f" {label} " in text or label in {"power limit", "slowdown at"}
-            numbers = re.sub(r"[^0-9]+$", "", value)
+            if value in {"0%", "0B/s"} and re.match("encoder|decoder|NVLink", label):
+                # Zeros that say nothing.
+                assert re.search(rf" {label.split()[0]}[ ,]", text)
+                continue
+            # A limit may stand behind what it limits, beside a chart, and labels there are short.
+            beside = label in {"power limit", "slowdown at"} or width < 60
+            assert f" {label} " in text or beside or label.startswith("PCIe rx")
+            numbers = re.sub(r"(/[0-9.]+)?[^0-9]+$", "", value)
             if label not in {"UUID", "throttled"} and len(numbers) <= width - 21:
                 assert numbers in text, label
 
@@ -117,7 +124,7 @@ def test_what_is_not_reported_is_listed_and_not_zero(width: int) -> None:
     """Readings this GPU does not have are named once, without a number."""
     bare = snapshot(gpus=(gpu(busy_percent=0.0),), processes=(Process(pid=7, gpu_uuid="GPU-a"),))
     text = whole(view_of(bare), width)
-    assert "not reported: " in text
+    assert " not reported " in text
     missing = readings(bare.gpus[0])[1]
     assert "power limit" in missing
     for label in missing:
@@ -133,7 +140,7 @@ def test_a_gap_is_blank() -> None:
     ]
     view = view_of(past[-1], history=history_of(past), timeline=Timeline(60.0))
     lines = lines_of(view, 80, 24)
-    row = next(line for line in lines if " 0%│" in line)
+    row = next(line for line in lines if " 0│" in line)
     stretches = re.findall("█+", row)
     assert len(stretches) == 2, row
 
@@ -163,17 +170,50 @@ def test_the_detail_leaves_the_view_of_the_overview_alone() -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
-def test_readings_stand_beside_charts_that_share_one_time_axis(size: tuple[int, int]) -> None:
-    """Of a screen that is not scrolled; the UUID stands on the page, whole."""
+def test_charts_stand_below_the_verdict_on_one_time_axis(size: tuple[int, int]) -> None:
+    """They begin where those of a job do, and what was found is said as on other pages; the UUID
+    stands on the page, whole."""
     what = scene("starved", 2)
-    view = view_of(what)
-    lines = texts(detail.draw(view, *size, 0)[0].lines)
-    first = next(at for at, line in enumerate(lines) if " busy " in line)
-    below = "\n".join(line[size[0] // 2 :] for line in lines[first : first + 5])
-    assert "SM occupancy" in below
-    clocks = [line for line in lines if "\u2575" in line]
-    assert len(clocks) == 1
-    assert what.now.gpus[0].uuid in whole(view, size[0])
+    now = what.now
+    view = view_of(what, diagnosis=diagnosis(now, starved(now)))
+    lines = lines_of(view, *size)
+    said = next(line for line in drawn(view, *size) if "\u25b2" in line)
+    at = next(place for place, line in enumerate(lines) if "\u25b2" in line)
+    assert lines[at].split("\u25b2")[1].split()[:3] == said.split("\u25b2")[1].split()[:3]
+    busy = next(line for line in lines if re.search(r"^\W*busy ", line))
+    boxed = size[1] >= 30
+    assert busy.rindex("100\u2502") + 3 == job_charts.LEAD - 1 + boxed
+    assert lines.index(busy) > at
+    assert len([line for line in lines if "\u2575" in line]) == 1
+    assert now.gpus[0].uuid in whole(view, size[0])
+
+
+def test_a_gpu_of_which_nothing_was_found_says_so() -> None:
+    """What was found elsewhere is no finding about it, and is counted."""
+    what = scene("healthy", 2)
+    found = starved(what.now)
+    view = view_of(what, diagnosis=diagnosis(what.now, replace(found, gpus=found.gpus[:1])))
+    view.selected_gpu = what.now.gpus[1].uuid
+    assert "nothing found on this GPU (1 elsewhere: d)" in "\n".join(lines_of(view, 120, 40))
+
+
+def test_zeros_that_say_nothing_are_in_one_line() -> None:
+    """An encoder that works has a line of its own."""
+    what = scene("healthy", 1)
+    assert re.search(r" zero +encoder, decoder", whole(view_of(what), 120))
+    busy = replace(what.now.gpus[0].reading, encoder_percent=30.0)
+    now = replace(what.now, gpus=(replace(what.now.gpus[0], reading=busy),))
+    text = whole(view_of(now), 120)
+    assert re.search(r" zero +decoder", text)
+    assert re.search(r" encoder +\d+%", text)
+
+
+def test_numbers_of_readings_end_in_one_column() -> None:
+    """Of each column of readings, a blank or more before the frame."""
+    lines = lines_of(view_of(scene("healthy", 1)), 120, 40)
+    rows = [line for line in lines if re.search(r"SM occupancy|tensor active|DRAM active", line)]
+    assert len({line.index("%") for line in rows}) == 1
+    assert all(line.rstrip("\u2502").endswith(" ") for line in lines if "driver" in line[2:])
 
 
 def test_an_instance_without_utilisation_shows_how_active_its_sms_are() -> None:
@@ -182,9 +222,9 @@ def test_an_instance_without_utilisation_shows_how_active_its_sms_are() -> None:
     one = next(gpu for gpu in what.now.gpus if gpu.identity.mig_instance is not None)
     view = view_of(what, selected_gpu=one.uuid)
     lines = texts(detail.draw(view, 120, 40, 0)[0].lines)
-    assert "SM active" in lines[2]
-    assert "\u2588" * 20 in lines[8]
+    at = next(place for place, line in enumerate(lines) if re.search(r"^\W*SM active ", line))
+    assert "\u2588" * 20 in lines[at + 2]
     shown = texts(overview.draw(view, 120, 40).lines)
     at = next(place for place, line in enumerate(shown) if "H200 MIG" in line)
-    assert re.search(r"\d+%", shown[at])
-    assert "\u2588" * 20 in shown[at + 1]
+    assert re.search(r"\d+%", shown[at - 1])
+    assert "\u2588" * 20 in shown[at]

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
-from gpuwatch.diagnosis.finding import Advice
-from gpuwatch.tui.charts.strips import ASCII
+from gpuwatch.diagnosis.finding import Advice, Finding, Gain
+from gpuwatch.tui.charts.strips import ASCII, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.dialogs import problems_dialog
 from gpuwatch.tui.pages.findings import draw_findings
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import processes
-from gpuwatch.tui.panels.gpus import metrics, scaled_metrics
+from gpuwatch.tui.panels.gpus import gauge, metrics, scaled_metrics
 from gpuwatch.tui.panels.table import fit_command
+from gpuwatch.tui.panels.time_axis import shown_gpu, shown_process
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
@@ -98,6 +99,39 @@ def test_a_measured_zero_is_shown_as_zero() -> None:
     assert "0%" in text
     assert "0B 140G" in text
     assert "0W" in text
+
+
+def test_a_note_about_gpuwatch_is_no_finding() -> None:
+    """It has another sign than a warning, and where a finding takes the rows, the header counts
+    it; a driver that is not there has the sign of what is grave."""
+    what = scene("starved", 1).now
+    note = Problem(source="nvml", message="Power of GPU 0 cannot be read.", severity="warning")
+    noted = dataclasses.replace(what, problems=(note,))
+    lines = drawn(view_of(noted), 80, 24)
+    assert any(f" {UNICODE.unread} Power of GPU 0 cannot" in line for line in lines)
+    lines = drawn(view_of(noted, diagnosis=diagnosis(noted, starved(noted))), 80, 24)
+    assert not any("Power of GPU 0 cannot" in line for line in lines)
+    assert "1 note" in lines[0]
+    grave = dataclasses.replace(note, message="No driver.", severity="error")
+    lines = drawn(view_of(dataclasses.replace(what, problems=(grave,))), 80, 24)
+    assert any(f" {UNICODE.grave} No driver." in line for line in lines)
+
+
+def test_what_is_lost_is_of_a_time_that_is_told() -> None:
+    """Charts show another; where there is no room, the change comes first, then its gain, then
+    what is lost."""
+    what = scene("starved", 1).now
+    gain = Gain(factor=1.6, low=1.4, high=1.7, limited_by="the GPU")
+    one = starved(what, lost_share=0.38, lost_of_seconds=60.0, gain=gain)
+    [line] = [text for text in drawn_with(what, one, 80) if "num_workers" in text]
+    assert "38% lost in 1 min  num_workers 2 -> 8  about 1.6 times faster" in line
+    [line] = [text for text in drawn_with(what, one, 52) if "num_workers" in text]
+    assert "num_workers 2 -> 8  about 1.6 times faster" in line
+    assert "lost" not in line
+
+
+def drawn_with(what: Snapshot, one: Finding, width: int) -> list[str]:
+    return drawn(view_of(what, diagnosis=diagnosis(what, one)), width, 24)
 
 
 def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
@@ -207,9 +241,9 @@ def test_the_scale_of_a_chart_is_fixed() -> None:
             for second in range(90, 101)
         ]
         frame = overview.draw(view_of(past[-1], history=history_of(past)), 120, 12)
-        tops.append(gpu_lines(frame, "GPU-a")[0].partition("│")[2].strip())
+        tops.append(gpu_lines(frame, "GPU-a")[0].partition("│")[2][:40].strip())
     assert tops[0] == ""
-    assert set(tops[1]) <= set("▅▆▇")
+    assert set(tops[1]) <= set("▄▅▆▇")
 
 
 # -- the table ------------------------------------------------------------------------------
@@ -264,6 +298,27 @@ def test_which_processes_are_listed_in_which_order(
 ) -> None:
     """By the sort, the filter and the tree of the view."""
     assert order(view_of(what, **fields)) == expected
+
+
+def test_processes_of_the_gpu_that_the_verdict_names_come_first() -> None:
+    """Of the one that others wait for, of one of several; in the order by GPU alone, which says
+    so. What is about most of them, or only good to know, changes nothing."""
+    found = starved(FAMILY, 1)
+    about = tuple([gpu.uuid for gpu in TWO_GPUS])
+
+    def listed(**fields: Any) -> tuple[list[int], bool]:
+        one = dataclasses.replace(found, **fields)
+        frame = overview.draw(view_of(FAMILY, diagnosis=diagnosis(FAMILY, one)), 120, 40)
+        text = "\n".join(texts(frame.lines))
+        return [row.process.pid for row in frame.table], "sort: gpu, GPU 1 first" in text
+
+    assert listed() == ([1, 20, 30, 31, 5], True)
+    assert listed(gpus=about, late=(about[1],)) == ([1, 20, 30, 31, 5], True)
+    assert listed(gpus=about) == ([1, 30, 31, 20, 5], False)
+    assert listed(gpus=(about[0],)) == ([1, 30, 31, 20, 5], False)
+    assert listed(severity="info") == ([1, 30, 31, 20, 5], False)
+    by_cpu = view_of(FAMILY, sort="cpu", tree=False, diagnosis=diagnosis(FAMILY, found))
+    assert order(by_cpu) == [31, 30, 20, 5, 1]
 
 
 def test_a_chain_of_thousands_of_processes_is_a_tree_like_any_other() -> None:
@@ -350,9 +405,9 @@ def test_a_gpu_without_limits_of_its_own_has_charts() -> None:
     assert power.limit >= max(s.gpus[0].reading.power_watts or 0.0 for s in what.past)
     assert "/" not in power.text
     lines = drawn(view_of(what), 100, 30)
-    for label in ("memory", "power"):
+    for label, drawn_as in (("memory", "━"), ("power", "▁▂▃▄▅▆▇█")):
         line = next(line for line in lines if line.lstrip("\u2502 ").startswith(label))
-        assert set(line.partition("│")[2].strip()) & set("▁▂▃▄▅▆▇█")
+        assert set(line.partition("│")[2].strip()) & set(drawn_as)
 
 
 def test_memory_without_a_total_has_no_gauge() -> None:
@@ -400,16 +455,20 @@ def test_a_finding_that_is_no_state_has_a_sign() -> None:
     assert gpu_lines(overview.draw(view, 120, 40), what.now.gpus[0].uuid)[0].startswith("│▌○0 ")
 
 
+def title_of_gpus(frame: Frame) -> str:
+    return next(line for line in texts(frame.lines) if " enter open ─" in line)
+
+
 @pytest.mark.parametrize("count", [8, 16])
 def test_limits_of_gpus_of_a_kind_are_said_once(count: int) -> None:
-    """In the title above them; where one differs each has its own."""
+    """With the headings of their numbers, and their name in the title; where one differs each has
+    its own."""
     what = scene("starved", count)
-    title = next(
-        line for line in texts(overview.draw(view_of(what), 200, 50).lines) if "GPUs ─" in line
-    )
-    assert f"{count} NVIDIA H200  140.4G  700W  87C" in title
-    drawn_alike = overview.draw(view_of(what), 200, 50)
-    rows = [line for one in what.now.gpus for line in gpu_lines(drawn_alike, one.uuid)]
+    alike = overview.draw(view_of(what), 200, 50)
+    title = title_of_gpus(alike)
+    assert f"─ {count} NVIDIA H200 ─" in title
+    assert "mem/140.4G  power/700W  temp/87C" in title
+    rows = [line for one in what.now.gpus for line in gpu_lines(alike, one.uuid)]
     assert rows
     assert not any("700W" in row or "140.4G" in row or "H200" in row for row in rows)
     gpus = list(what.now.gpus)
@@ -419,25 +478,78 @@ def test_limits_of_gpus_of_a_kind_are_said_once(count: int) -> None:
     assert "/700W" in " ".join(texts(overview.draw(mixed, 200, 50).lines))
 
 
-def test_facts_stand_in_the_same_columns_whatever_is_unusual() -> None:
-    """What is unusual about one GPU is at the right, after the numbers that all have."""
-    what = scene("throttled", 8)
+@pytest.mark.parametrize("scenario", ["starved", "mixed", "lost"])
+@pytest.mark.parametrize(("count", "size"), [(8, (200, 50)), (8, (120, 40)), (16, (120, 40))])
+def test_numbers_stand_below_their_headings(
+    scenario: str, count: int, size: tuple[int, int]
+) -> None:
+    """Each ends where its heading does, whatever is read, unusual or not known."""
+    what = scene(scenario, count)
+    frame = overview.draw(view_of(what), *size)
+    title = title_of_gpus(frame)
+    headings = re.search(r"mem.*[^ ─┤]", title)
+    assert headings is not None
+    ends = [one.end() + headings.start() for one in re.finditer(r"\S+", headings[0])]
+    for one in what.now.gpus:
+        row = gpu_lines(frame, one.uuid)[0]
+        assert [end for end in ends if row[end - 1] == " " or row[end] != " "] == [], row
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20)], ids=str)
+def test_without_a_title_the_headings_stand_beside_the_time_axis(size: tuple[int, int]) -> None:
+    """On screens without edges around the parts."""
+    what = scene("starved", 4)
+    lines = drawn(view_of(what), *size)
+    axis = next(line for line in lines if "mem power temp" in line)
+    row = next(line for line in lines if " 0 in use" in line)
+    for heading, unit in (("mem", "G"), ("power", "W"), ("temp", "C")):
+        end = axis.index(heading) + len(heading)
+        assert row[end - 1] == unit
+
+
+def test_what_is_unusual_stands_below_the_state() -> None:
+    """With the name of a GPU whose kind is not said above."""
+    what = scene("mixed", 8)
     frame = overview.draw(view_of(what), 120, 40)
-    rows = [gpu_lines(frame, one.uuid)[-1] for one in what.now.gpus]
-    assert len({row.index("MHz") for row in rows}) == 1
-    assert sum("thermal" in row for row in rows) == 2
+    below = [gpu_lines(frame, one.uuid)[1].split("│")[1].strip() for one in what.now.gpus]
+    assert below[:6] == [*("H200", "H200", "A100-SXM4", "RTX 4090", "H200", "H200  thermal")]
+
+
+@pytest.mark.parametrize(("width_now", "said"), [(16, False), (4, True)])
+def test_a_pcie_link_is_said_where_it_is_slower_than_it_can_be(width_now: int, said: bool) -> None:
+    """Of a GPU at work: an idle one lowers it."""
+    gpus = []
+    for index, busy in enumerate((90.0, 0.0, 90.0)):
+        one = gpu(f"GPU-{index}", index, busy_percent=busy, pcie_generation=5, pcie_width=width_now)
+        limits = {"pcie_generation_max": 5, "pcie_width_max": 16}
+        gpus.append(dataclasses.replace(one, identity=dataclasses.replace(one.identity, **limits)))
+    frame = overview.draw(view_of(snapshot(gpus=tuple(gpus))), 120, 40)
+    shown = ["PCIe 5x4 of 5x16" in " ".join(gpu_lines(frame, one.uuid)) for one in gpus]
+    assert shown == [said, False, said]
+
+
+@pytest.mark.parametrize(
+    ("share", "drawn_as"),
+    [
+        *((0.0, "──────"), (0.001, "╾─────"), (0.5, "━━━───"), (0.58, "━━━╾──")),
+        *((0.93, "━━━━━╾"), (0.999, "━━━━━╾"), (1.0, "━━━━━━"), (1.2, "━━━━━━")),
+    ],
+)
+def test_a_gauge_is_full_at_its_limit_alone(share: float, drawn_as: str) -> None:
+    """And empty at nothing alone; half a cell is drawn."""
+    assert "".join([text for text, _ in gauge(UNICODE, share, 6, "gauge")]) == drawn_as
 
 
 @pytest.mark.parametrize("page", [overview.draw, draw_findings])
-def test_only_the_leading_finding_is_written_in_the_colour_of_an_alarm(
+def test_every_finding_is_written_in_the_colour_of_its_severity(
     page: Callable[[View, int, int], Frame],
 ) -> None:
-    """Each other warning has the sign in that colour, and its words in none."""
+    """The words of each have the colour of their sign."""
     what = scene("starved", 2)
     view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now), starved(what.now, 1)))
     runs = [run for line in page(view, 120, 40).lines for run in line]
     alarms = [text.strip(" ▲") for text, style in runs if style in {"warn", "s:warn"}]
-    assert len([text for text in alarms if text]) == 1
+    assert len([text for text in alarms if text]) == 2
     assert len([text for text, style in runs if "▲" in text and style.endswith("warn")]) >= 2
 
 
@@ -475,6 +587,8 @@ LOADER = FindingMark(
     rule="loader_cpu_bound",
     severity="warning",
     summary="GPU 0 sat idle 66% of the time while all 6 loader workers kept a core busy",
+    short=("{gpus} {gpus|waits|wait} for data {66}%: 6 workers maxed out",),
+    change="num_workers 6 -> 9",
     gpus=("GPU-a",),
     begin_seconds=20.0,
     end_seconds=60.0,
@@ -498,6 +612,7 @@ def test_the_past_is_said_before_what_holds_now(size: tuple[int, int]) -> None:
     lines = texts(frame.lines)
     first = next(y for y, line in enumerate(lines) if "19m20 ago: " in line)
     assert "66%" in lines[first]
+    assert ("num_workers 6 -> 9" in lines[first + 1]) is (size[1] == 40)
     later = next(y for y, line in enumerate(lines) if "now: " in line)
     assert later > first
     assert {style for text, style in frame.lines[later] if "now: " in text} == {"label"}
@@ -548,3 +663,18 @@ def test_advice_comes_before_the_key_that_the_footer_has_too() -> None:
     line = drawn(view_of(what, diagnosis=diagnosis(what.now, one)), 80, 24)[2]
     assert "reset the GPU or restart" in line
     assert "[d]" not in line
+
+
+@pytest.mark.parametrize(("scenario", "gpus"), [("starved", 1), ("imbalanced", 4), ("mixed", 8)])
+def test_a_process_alone_on_its_gpu_is_as_busy_as_the_gpu(scenario: str, gpus: int) -> None:
+    """Both numbers are means over the time that the charts show, of the driver's fine samples."""
+    what = scene(scenario, gpus, seconds=44)
+    view, compared = view_of(what), 0
+    for card in what.now.gpus:
+        there = [one for one in what.now.processes if one.gpu_uuid == card.uuid]
+        if len(there) == 1 and there[0].gpu_busy_percent is not None:
+            compared += 1
+            busy = shown_gpu(view, card).reading.busy_percent
+            share = shown_process(view, there[0], card.uuid).gpu_busy_percent
+            assert share == pytest.approx(busy, abs=0.1)
+    assert compared

@@ -185,7 +185,7 @@ PICTURES |= {
     "findings-0gpu-80x24-job": lambda: without_a_driver(SMALL),
     "findings-0gpu-120x40-job": lambda: without_a_driver(MIDDLE),
 }
-HELP = {"help-120x60": (120, 60), "help-80x24": SMALL}
+HELP = {"help-120x40": MIDDLE, "help-80x24": SMALL}
 
 
 def compare(name: str, lines: list[str]) -> None:

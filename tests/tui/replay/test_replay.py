@@ -10,6 +10,7 @@ import pytest
 
 from gpuwatch.outputs.export import JsonLinesWriter
 from gpuwatch.tui.pages.screen import Dialog
+from gpuwatch.tui.panels.gpus import LEAD
 from tests.support.long_recording import Piece, snapshots
 from tests.tui.replay.recordings import BEGIN, END, STARVED, played, recorded, tape_of
 
@@ -40,7 +41,7 @@ async def test_first_picture_is_the_beginning_and_says_that_it_is_a_replay(night
         assert "20:00:00" in top
         assert "2026-03-01" in top
         assert "own " not in top
-        assert "playing 1x" in drive.lines[-1]
+        assert "playing 1x" in drive.lines[-2]
 
 
 async def test_time_passes_as_it_was_recorded(night: Path) -> None:
@@ -49,21 +50,21 @@ async def test_time_passes_as_it_was_recorded(night: Path) -> None:
     async with played(tape_of(night)) as drive:
         await drive.pass_time(6.0)
         await drive.press("space")
-        assert "paused" in drive.lines[-1]
+        assert "paused" in drive.lines[-2]
         await drive.pass_time(20.0)
         assert drive.now == 5.0
         await drive.press("space")
         await drive.pass_time(6.0)
         assert drive.now == 10.0
         await drive.press("plus", "plus", "plus")
-        assert "10x" in drive.lines[-1]
+        assert "10x" in drive.lines[-2]
         await drive.pass_time(5.0)
         assert drive.now == 60.0
         await drive.press("space", *["minus"] * 6)
-        assert "0.5x" in drive.lines[-1]
+        assert "0.5x" in drive.lines[-2]
         assert "slowest" in drive.text
         await drive.press(*["plus"] * 12)
-        assert "1000x" in drive.lines[-1]
+        assert "1000x" in drive.lines[-2]
         assert "fastest" in drive.text
 
 
@@ -72,7 +73,7 @@ async def test_steps_go_one_snapshot_forth_and_back(night: Path) -> None:
     async with played(tape_of(night)) as drive:
         await drive.press("full_stop")
         await drive.until(lambda: drive.now == 5.0)
-        assert "paused" in drive.lines[-1]
+        assert "paused" in drive.lines[-2]
         await drive.press("full_stop", "full_stop")
         await drive.until(lambda: drive.now == 15.0)
         await drive.press("comma")
@@ -128,7 +129,7 @@ async def test_starved_stretch_is_found_with_one_key(night: Path) -> None:
         await drive.arrived()
         assert 0 <= drive.now - (STARVED - BEGIN) <= 120
         assert "num_workers" in drive.text
-        assert "loader is CPU-bound" in drive.lines[-1]
+        assert "loader is CPU-bound" in drive.lines[-2]
         await drive.press("d")
         assert "loader" in drive.text
         assert "REPLAY" in drive.lines[0]
@@ -160,7 +161,7 @@ async def test_finding_is_gone_to_where_the_file_does_not_tell_it(stream: Path) 
         await drive.known()
         await drive.press("n")
         await drive.until(lambda: drive.now > 20.0)
-        assert "loader is CPU-bound" in drive.lines[-1]
+        assert "loader is CPU-bound" in drive.lines[-2]
 
 
 @pytest.mark.parametrize("leaves", [False, True])
@@ -185,7 +186,7 @@ async def test_a_finding_that_is_not_read_yet_is_gone_to_once_it_is(
             assert player.pending_seek is None
         else:
             await drive.until(lambda: drive.now > 20.0)
-            assert "loader is CPU-bound" in drive.lines[-1]
+            assert "loader is CPU-bound" in drive.lines[-2]
 
 
 async def test_picture_after_a_jump_is_the_one_that_played_up_to_it_has(night: Path) -> None:
@@ -240,12 +241,12 @@ async def test_end_pauses_and_space_plays_it_again(night: Path) -> None:
     async with played(tape_of(night)) as drive:
         await drive.go_to("100%")
         await drive.pass_time(2.0)
-        await drive.until(lambda: "the end" in drive.lines[-1])
+        await drive.until(lambda: "the end" in drive.lines[-2])
         assert "space plays it" in drive.text
         await drive.press("space")
         await drive.arrived()
         await drive.until(lambda: drive.now == 0.0)
-        assert "playing" in drive.lines[-1]
+        assert "playing" in drive.lines[-2]
 
 
 async def test_fast_enough_to_leave_the_diagnosis_out_it_says_so(night: Path) -> None:
@@ -257,7 +258,7 @@ async def test_fast_enough_to_leave_the_diagnosis_out_it_says_so(night: Path) ->
         state = drive.player.state
         state.undiagnosed = True
         await drive.pass_time(6.0)
-        assert "no diagnosis at this speed" in drive.lines[-1]
+        assert "no diagnosis at this speed" in drive.lines[-2]
         assert not drive.view.diagnosis.findings
         await drive.press("space")
         await drive.arrived()
@@ -268,9 +269,20 @@ async def test_click_on_the_bar_goes_there(night: Path) -> None:
     """Its middle is the middle of the file."""
     async with played(tape_of(night)) as drive:
         await drive.press("space")
-        await drive.click_at(61, 27)
+        await drive.click_at((LEAD + 99) // 2, 27)
         await drive.arrived()
         assert drive.now == pytest.approx((END - BEGIN) / 2, abs=15.0)
+
+
+async def test_the_keys_are_in_the_last_row_and_can_be_clicked(night: Path) -> None:
+    """As on all other pages; where the recording stands is said above them."""
+    async with played(tape_of(night)) as drive:
+        assert "play" in drive.lines[-1]
+        (zone,) = drive.zones("pause")
+        assert zone.y == len(drive.lines) - 1
+        assert "playing" in drive.lines[-2]
+        await drive.click(zone)
+        assert "paused" in drive.lines[-2]
 
 
 async def test_keys_that_act_on_the_machine_are_off(night: Path) -> None:
@@ -305,7 +317,7 @@ async def test_bar_fits_every_size(night: Path, size: tuple[int, int]) -> None:
             await drive.press(key)
             assert len(drive.lines) == size[1]
             assert {len(line) for line in drive.lines} == {size[0]}
-            assert "paused" in drive.lines[-1]
+            assert "paused" in drive.lines[-2]
             assert size != (80, 24) or drive.text.isascii()
 
 
@@ -323,7 +335,7 @@ async def test_clock_that_was_set_back_does_not_stop_the_replay(tmp_path: Path) 
     async with played(tape_of(path)) as drive:
         await drive.pass_time(45.0)
         assert drive.now == 35.0
-        assert "the end" in drive.lines[-1]
+        assert "the end" in drive.lines[-2]
 
 
 async def test_file_that_was_deleted_is_said(
@@ -384,10 +396,10 @@ async def test_the_bar_says_what_it_is_and_when(night: Path) -> None:
     """The whole recording with the time of day, and findings in the hue of what they mean."""
     async with played(tape_of(night), (120, 40)) as drive:
         await drive.known()
-        bar = drive.app.screen.canvas.lines[-4:-1]
+        bar = drive.app.screen.canvas.lines[-5:-2]
         texts = ["".join(text for text, _ in line) for line in bar]
-        assert "whole recording" in texts[0]
-        assert "GPUs busy" in texts[1]
+        assert "whole recording busy" in texts[0]
+        assert not texts[1][:20].strip()
         assert "findings" in texts[2]
         assert re.search(r"╵20:\d\d", texts[2])
         assert "starved" in {style.partition(".")[0] for _, style in bar[2]}

@@ -9,6 +9,7 @@ from gpuwatch.core.xids import xid_of
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
 from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rules.shared import words
+from gpuwatch.diagnosis.sentence import GPUS
 
 PINNED_PERCENT = 85.0
 """A GPU is "busy all the time" from here on: drivers show 95-100% for back-to-back kernels, and a
@@ -152,6 +153,23 @@ def who(window: Window, gpu: GpuFacts) -> str:
     rank, machine = rank_of(window, gpu), gpu.identity.machine
     where = words.named([gpu]) if machine is None else machine
     return words.named([gpu]) if rank is None else f"{name_of(rank)} on {where}"
+
+
+def subject_briefly(window: Window) -> str:
+    """The GPUs of a short sentence; ``PID 4242`` where the job has none."""
+    if window.gpus or window.job is None:
+        return GPUS
+    return f"PID {window.job.job.own_pid}"
+
+
+def who_briefly(window: Window, gpu: GpuFacts) -> str:
+    """``GPU 3 (rank 3)``, ``GPU 3`` where the rank is not known; of a job on several machines
+    ``rank 3 on node2``."""
+    rank = rank_of(window, gpu)
+    if gpu.identity.machine is not None:
+        return who(window, gpu)
+    known = rank is not None and rank.rank is not None
+    return f"{words.briefly([gpu])} (rank {rank.rank})" if known else words.briefly([gpu])
 
 
 def name_of(rank: RankFacts) -> str:

@@ -135,7 +135,7 @@ def set_workers(action: str, present: int, better: int, why: str) -> Advice:
 
 def cheaper_transforms(why: str) -> Advice:
     return Advice(
-        "Make the transforms cheaper, or do them once and store the result: text can be tokenized "
+        "Make transforms cheaper, or do them once and store the result: text can be tokenized "
         "beforehand, pictures made smaller, or decoded on the GPU (DALI, nvJPEG).",
         why=why,
     )

@@ -20,7 +20,7 @@ from gpuwatch.diagnosis.facts.window import (
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Settled, Unknown
 from gpuwatch.diagnosis.rules.shared import cards, loaders, pauses, words
-from gpuwatch.diagnosis.sentence import GPUS, number
+from gpuwatch.diagnosis.sentence import GPUS, either, number
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
 WATCHED_SECONDS = 8.0
@@ -324,6 +324,29 @@ class Underfed:
         does = "waited for data" if self.reported_only else "sat idle"
         return f"{self.who} {does} {words.in_percent(self.idle_share)} of the time"
 
+    def briefly(self, cause: str, in_a_word: str) -> tuple[str, str]:
+        """Return the short forms of a sentence that names another reason for the idle time."""
+        share = words.in_percent(self.idle_share)
+        if self.cores_wait_percent is not None:
+            ranks, wait = number(len(self.job.ranks)), number(self.cores_wait_percent)
+            lacks = f"{ranks} ranks wait for a core {wait}%"
+            return f"{lacks}: {cause}", lacks
+        if self.reported_only:
+            waits = f"{self._who_briefly} {either('waits', 'wait')}"
+            return f"{waits} for data {share}: {cause}", f"{waits} {share}: {in_a_word}"
+        idles = f"{self._who_briefly} {either('idles', 'idle')} {share}"
+        return f"{idles}: {cause}", f"{idles}: {in_a_word}"
+
+    def starved_briefly(self, cause: str, in_a_word: str) -> tuple[str, str]:
+        """Return the short forms of a sentence that names why the job waits for data."""
+        who, share = self._who_briefly, words.in_percent(self.waited_share)
+        waits = f"{who} {either('waits', 'wait')} for data {share}: {cause}"
+        return waits, f"{who} {'starved' if self.gpus else 'waits'}: {in_a_word}"
+
+    @property
+    def _who_briefly(self) -> str:
+        return GPUS if self.gpus else f"PID {self.job.job.own_pid}"
+
     @property
     def severity(self) -> str:
         """``info`` for threads that wait for cores while the GPUs look fed, which may cost little:
@@ -369,6 +392,7 @@ class Underfed:
     def starves(
         self,
         cause: str,
+        in_short: tuple[str, str],
         evidence: Sequence[Evidence | None],
         clearness: Sequence[float],
         *,
@@ -377,8 +401,8 @@ class Underfed:
         missing: Sequence[str] = (),
         shared: bool = False,
     ) -> Firing:
-        """The firing of a rule that names why the job waits for data. ``shared``: all ranks show
-        that, so that none is the late one."""
+        """The firing of a rule that names why the job waits for data, the cause also ``in_short``
+        and in a word. ``shared``: all ranks show that, so that none is the late one."""
         wait = self.reported_wait
         own = words.ramp(self.waited_share, IDLE_SHARE, IDLE_SHARE_CLEAR)
         clear = (own, *_wait_clearness(wait)) if self.is_for_data else (own,)
@@ -386,6 +410,7 @@ class Underfed:
         return Firing(
             summary=f"{self.who} waited for data {words.in_percent(self.waited_share)} of the "
             f"time: {cause}",
+            short=self.starved_briefly(*in_short),
             evidence=(self.evidence, waits, *evidence, self._other_loader),
             advice=advice,
             strength=words.strength(*clear, *clearness, missing=len(missing)),
@@ -400,15 +425,18 @@ class Underfed:
     def idles(
         self,
         cause: str,
+        in_short: tuple[str, str],
         evidence: Sequence[Evidence | None],
         strength: float,
         *,
         advice: Sequence[Advice] | None = None,
         missing: Sequence[str] = (),
     ) -> Firing:
-        """The firing of a rule that names another reason for all of the idle time."""
+        """The firing of a rule that names another reason for all of the idle time, also
+        ``in_short`` and in a word."""
         return Firing(
             summary=f"{self.complaint}: {cause}",
+            short=self.briefly(*in_short),
             evidence=(self.evidence, *evidence),
             severity=self.severity,
             advice=advice,

@@ -7,10 +7,10 @@ from statistics import fmean, pstdev
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.finding import REPORTED, Evidence, Pause
-from gpuwatch.diagnosis.rules.shared import words
+from gpuwatch.diagnosis.rules.shared import cards, words
 from gpuwatch.diagnosis.rules.shared.loaders import WORKERS_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.words import clamp
-from gpuwatch.diagnosis.sentence import GPUS
+from gpuwatch.diagnosis.sentence import GPUS, either
 
 IDLE_PERCENT = 10.0
 """A GPU that is busier meanwhile evaluates."""
@@ -110,6 +110,20 @@ def summary(window: Window, found: Sequence[Pause]) -> str:
     times = often if every is None else f"every {words.lasting(every)}"
     longest = words.lasting(max([pause.seconds for pause in found]))
     return f"{who} paused {times}, for {'' if len(found) == 1 else 'up to '}{longest}"
+
+
+def briefly(window: Window, found: Sequence[Pause], cause: str, in_a_word: str) -> tuple[str, str]:
+    """Return the short forms of that summary: ``GPU 3 pauses for up to 8 s every 45 s: cause``, and
+    ``GPU 3 pauses every 45 s to save`` with ``to save`` for a word."""
+    who, every = cards.subject_briefly(window), rhythm(found)
+    longest = words.lasting(max([pause.seconds for pause in found]))
+    if every is not None:
+        pauses, often = f"{who} {either('pauses', 'pause')}", f"every {words.lasting(every)}"
+        return f"{pauses} for up to {longest} {often}: {cause}", f"{pauses} {often} {in_a_word}"
+    often = {1: "once", 2: "twice"}.get(len(found), words.counted(len(found), "time"))
+    up_to = "" if len(found) == 1 else "up to "
+    paused = f"{who} paused {often}"
+    return f"{paused}, for {up_to}{longest}: {cause}", f"{paused} {in_a_word}"
 
 
 def count_evidence(

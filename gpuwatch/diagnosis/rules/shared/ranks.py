@@ -69,6 +69,24 @@ def looks(window: Window) -> str:
     return "; these GPUs look like one job" if window.job is None else ""
 
 
+IF_ONE_JOB = "if they run one job"
+"""The same of a short sentence."""
+
+
+def waits_briefly(
+    window: Window, waiting: Sequence[GpuFacts], late: GpuFacts, share: float, why: str
+) -> tuple[str, str]:
+    """Return the short forms of a sentence on GPUs that wait for one, 0 to 1 of the time: ``7 GPUs
+    wait 51% of the time for GPU 6 (rank 6): why``."""
+    waits = f"{words.briefly(waiting)} {words.verb(waiting, 'waits', 'wait')}"
+    if window.job is None:
+        why = f", {IF_ONE_JOB}"
+    return (
+        f"{waits} {words.in_percent(share)} of the time for {cards.who_briefly(window, late)}{why}",
+        f"{waits} for {words.briefly([late])} ({words.in_percent(share)})",
+    )
+
+
 def likeness(window: Window, gpus: Sequence[GpuFacts]) -> Evidence | None:
     """The signs that they are ranks of one job, where no process says so."""
     held = [gpu.memory_used_bytes or 0.0 for gpu in gpus]
@@ -82,11 +100,15 @@ def likeness(window: Window, gpus: Sequence[GpuFacts]) -> Evidence | None:
     return evidence if window.job is None else None
 
 
+_UNKNOWN = ", reason unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class LateRankWork:
-    """``says`` completes "they wait for rank 3: ..."."""
+    """``says`` completes "they wait for rank 3: ...", and ``briefly`` the short form of it."""
 
     says: str
+    briefly: str
     advice: tuple[Advice, ...]
     evidence: tuple[Evidence, ...] = ()
     missing: tuple[str, ...] = ()
@@ -98,7 +120,9 @@ def work_of_late_rank(window: Window, gpu: GpuFacts) -> LateRankWork:
     rank = cards.rank_of(window, gpu)
     if rank is None or window.job is None:
         says = "it may be saving, logging, evaluating or waiting for data"
-        return LateRankWork(says, (_BESIDE,), missing=("the process that runs on it",), known=False)
+        return LateRankWork(
+            says, _UNKNOWN, (_BESIDE,), missing=("the process that runs on it",), known=False
+        )
     others = [other for other in window.job.ranks if other.pid != rank.pid]
     in_time = loading.not_starved([rank]) is not None
     for sign in _SIGNS:
@@ -108,7 +132,7 @@ def work_of_late_rank(window: Window, gpu: GpuFacts) -> LateRankWork:
     unread = rank.main_thread_percent is None
     lacks = ("the CPU time of its processes" if unread else "stacks",)
     says = "what it does meanwhile does not show from outside"
-    return LateRankWork(says, (_STACKS,), missing=lacks, known=False)
+    return LateRankWork(says, _UNKNOWN, (_STACKS,), missing=lacks, known=False)
 
 
 def shared_trouble(window: Window, gpu: GpuFacts) -> str | None:
@@ -167,7 +191,7 @@ _SAVES = Advice(
 )
 _CORES = Advice("Give that rank cores of its own: something else runs on those it is bound to.")
 _ONLY_THERE = Advice(
-    "See with gpuwatch diagnose --stacks what extra work that rank does (logging, metrics)."
+    "See what extra work that rank does (logging, metrics): gpuwatch diagnose --stacks."
 )
 
 
@@ -180,6 +204,7 @@ class _Sign:
     read: Callable[[RankFacts], float | None]
     limit: Callable[[float], float]
     says: Callable[[RankFacts, float], str]
+    briefly: Callable[[float], str]
     advice: Advice
     unit: str = "%"
     meaning: str = ""
@@ -191,7 +216,8 @@ class _Sign:
         if own is None or own < limit:
             return None
         evidence = Evidence(self.evidence, own, self.unit, limit, self.meaning)
-        return LateRankWork(self.says(rank, own), (self.advice,), (evidence,))
+        briefly = f": {self.briefly(own)}"
+        return LateRankWork(self.says(rank, own), briefly, (self.advice,), (evidence,))
 
 
 def _above(least: float, apart: float) -> Callable[[float], float]:
@@ -225,33 +251,39 @@ _WAITING = _Sign(
     lambda rank: None if (wait := loading.reported_wait([rank])) is None else 100.0 * wait,
     _above(100.0 * loading.STARVED_SHARE, 100.0 * APART_SHARE),
     lambda _, own: f"it waits for data {number(own)}% of the time",
+    lambda own: f"it waits for data {number(own)}%",
     _FILES, unit="% of the time", meaning="reported by the ranks",
 )  # fmt: skip
 _WRITING = _Sign(
     "written by the late rank", lambda rank: rank.write_bytes_per_second,
     lambda theirs: max(WRITES_BYTES_PER_SECOND, MORE_THAN_OTHERS * theirs),
     lambda _, own: f"it writes {words.amount(own)}/s, most likely a checkpoint",
+    lambda own: f"it writes {words.amount(own)}/s",
     _SAVES, unit="bytes/s",
 )  # fmt: skip
 _READING = _Sign(
     "disk wait of the late rank's loader", _disk_wait, _above(DISK_WAIT_PERCENT, DIFFERENT_PERCENT),
     lambda _, own: f"its loader waits for the disk {number(own)}% of the time",
+    lambda _: "it waits for the disk",
     _FILES, of_loader=True,
 )  # fmt: skip
 _LOADING = _Sign(
     "CPU of the late rank's loader workers",
     lambda rank: None if rank.workers is None else rank.workers.cpu_percent,
-    _above(loaders.WORKERS_AT_LIMIT_PERCENT, DIFFERENT_PERCENT), _workers_say, _FILES,
+    _above(loaders.WORKERS_AT_LIMIT_PERCENT, DIFFERENT_PERCENT), _workers_say,
+    lambda _: "its workers are maxed out", _FILES,
     meaning="of a core each", of_loader=True,
 )  # fmt: skip
 _QUEUE = _Sign(
     "run-queue wait of the late rank", lambda rank: rank.run_queue_wait_percent,
     _above(QUEUE_WAIT_PERCENT, QUEUE_WAIT_PERCENT),
-    lambda _, own: f"its main thread waits for a CPU core {number(own)}% of the time", _CORES,
+    lambda _, own: f"its main thread waits for a CPU core {number(own)}% of the time",
+    lambda _: "it waits for a CPU core", _CORES,
 )  # fmt: skip
 _MAIN = _Sign(
     "main thread of the late rank", lambda rank: rank.main_thread_percent,
-    _above(loading.MAIN_AT_LIMIT_PERCENT, DIFFERENT_PERCENT), _main_says, _ONLY_THERE,
+    _above(loading.MAIN_AT_LIMIT_PERCENT, DIFFERENT_PERCENT), _main_says,
+    lambda _: "its main thread is busy", _ONLY_THERE,
     meaning="of a core",
 )  # fmt: skip
 _SIGNS = (_WRITING, _READING, _LOADING, _WAITING, _QUEUE, _MAIN)

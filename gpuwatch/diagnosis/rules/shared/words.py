@@ -101,6 +101,16 @@ def named(gpus: Sequence[GpuFacts]) -> str:
     return units.gpus_named([gpu.identity for gpu in gpus])
 
 
+def briefly(gpus: Sequence[GpuFacts]) -> str:
+    """Names of GPUs for a short sentence: ``GPU 0``, ``GPU 0,2``, ``7 GPUs``."""
+    instances = [gpu.identity.mig_instance for gpu in gpus]
+    labels = [
+        f"{gpu.identity.index}{'' if instance is None else f'.{instance}'}"
+        for gpu, instance in zip(gpus, instances, strict=True)
+    ]
+    return f"GPU {','.join(labels)}" if len(labels) <= 2 else f"{len(labels)} GPUs"
+
+
 def keys(gpus: Iterable[GpuFacts]) -> tuple[GpuKey, ...]:
     return tuple([gpu.uuid for gpu in gpus])
 

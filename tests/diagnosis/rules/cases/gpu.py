@@ -332,7 +332,7 @@ TENANT = Cases("other_tenant", {
                       others=of_ann(2)),),
         ),
         {"severity": "info", "summary": "Other programs of the same user hold 20",
-         "advice.0.action": "count what"},
+         "advice.0.action": "Count what"},
     ),
     "on a full card, what they hold is missing": (
         window(gpus=(FULL_CARD,)), {"severity": "warning"},

@@ -574,7 +574,7 @@ TOO_MANY = Cases("too_many_workers", {
     "the main thread gets its core: fewer would only make fewer batches": (
         crowded(main_queue=0.3),
         {"advice.0.action": "Give the job more cores", "advice.0.setting": None,
-         "advice.1.action": "Make the transforms cheaper"},
+         "advice.1.action": "Make transforms cheaper"},
     ),
     "threads of a worker that compute and compete": (
         crowded(2, model={"usable_cores": 2.0, "members": threaded(10, 16.0)}, cpu_cores=1.9),

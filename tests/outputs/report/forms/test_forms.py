@@ -7,8 +7,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from gpuwatch.diagnosis.finding import Advice
 from gpuwatch.outputs.report.comparison import Comparison, compare, comparison_verdict
-from gpuwatch.outputs.report.document import comparison_json
+from gpuwatch.outputs.report.document import comparison_json, phase_columns
 from gpuwatch.outputs.report.model import Report, replaced
 from gpuwatch.outputs.report.text import report_text
 from gpuwatch.outputs.terminal import cell_width
@@ -40,6 +41,35 @@ def test_healthy_is_said_to_be_healthy(summaries: dict[str, Report]) -> None:
     """In the first lines; a GPU that was lost with its time, and the rest is there."""
     assert "Nothing wrong was found." in report_text(summaries["healthy"])[:120]
     assert "GPU 1: lost, 20:00:18 to 20:01:18 (1m00)" in report_text(summaries["lost"])
+
+
+def test_the_phases_lose_what_the_verdict_says(summaries: dict[str, Report]) -> None:
+    """Also the time in which a GPU did not answer: it is a phase of its own."""
+    report = summaries["lost"]
+    (use,) = [one for one in report.findings if one.rule == "gpu_lost"]
+    lost = [one for phase in report.phases for one in phase.lost if one.to == "gpu_lost"]
+    # The moment before it was noticed is a part of the work.
+    assert sum([one.gpu_seconds for one in lost]) == pytest.approx(use.cost_gpu_seconds, abs=1.0)
+    (gone,) = [phase for phase in report.phases if phase.kind == "lost"]
+    assert (gone.seconds, gone.busy_percent) == (pytest.approx(60.0), None)
+    assert "20:00:18  20:01:18  1m00     -  1m00 GPU does not answer" in report_text(report)
+
+
+def test_a_cause_in_doubt_is_named_as_one(summaries: dict[str, Report]) -> None:
+    """In the heading of the finding, and in the phase that lost time to it."""
+    report = summaries["main_process"]
+    check = Advice("Check whether it loads.", check_first=True)
+    uses = [
+        replaced(one, advice=(check, *[replace(x, check_first=False) for x in one.advice]))
+        for one in report.findings
+        if one.rule == "loader_in_main_process"
+    ]
+    sure = [replaced(one, advice=one.advice[1:]) for one in uses]
+    for findings, named in ((uses, "may load in its main process"), (sure, "loads in main proc")):
+        said = replaced(report, findings=tuple(findings))
+        text = report_text(said)
+        assert f"warning: {named}" in text
+        assert named in phase_columns(said)[-1].cell(said.phases[0])
 
 
 def test_a_log_without_dates_has_times_from_its_start(summaries: dict[str, Report]) -> None:

@@ -181,6 +181,15 @@ def test_a_browser_draws_it_without_sideways_scrolling(
     assert measured["outside"] == 0
 
 
+def test_figures_have_headings_and_the_sentence_that_leads_is_said_once() -> None:
+    """What held a GPU up is a strip above its chart, however high the work below it reaches."""
+    page = recording_html(summed(simulated("starved", 100, gpus=1, interval=2.0)))
+    assert [f'<div class="end">{one}</div>' in page for one in ("held", "mean")] == [True, True]
+    (sentence,) = re.findall(r"GPU 0 waited for data[^:<]*: [^.<]*", page)
+    assert sentence.endswith("idle")
+    assert page.index('class="mean"') < page.index('class="held starved strip"')
+
+
 def test_charts_have_the_names_and_colours_of_the_dashboard(summaries: dict[str, Report]) -> None:
     """Findings are called by their cause, a single GPU's chart is tall, and what held a GPU up has
     the colour of that cause: behind the work where there was none, over it where it was slow."""
