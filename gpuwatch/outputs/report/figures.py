@@ -11,7 +11,7 @@ from gpuwatch.core.registry import MAIN
 from gpuwatch.core.store import Stat
 from gpuwatch.diagnosis.finding import Unchecked
 from gpuwatch.diagnosis.ledger import Ledger
-from gpuwatch.diagnosis.verdict import UNUSED_BYTES
+from gpuwatch.diagnosis.verdict import UNUSED_BYTES, of_the_past
 from gpuwatch.jobs.identity.runs import essence
 from gpuwatch.outputs.report.model import (
     GpuUsage,
@@ -29,6 +29,7 @@ from gpuwatch.outputs.report.model import (
     Throttling,
     Time,
     TimeProfile,
+    replaced,
 )
 from gpuwatch.outputs.report.phases import Cell, JudgedPhases, Span, finding_uses, spans
 from gpuwatch.recording import statistics
@@ -78,6 +79,9 @@ def report_of(
         judged = JudgedPhases(gpus, own, findings, ledger, processes=known)
         findings, phases = judged.findings, judged.phases(2.0 * seconds)
         questions = judged.questions()
+        if source is not None:
+            # Nothing more will come.
+            questions = tuple([replaced(one, says=of_the_past(one.says)) for one in questions])
     return Report(
         decided=unknown is not None and not questions,
         simulated=counted.noted.simulated,

@@ -8,7 +8,7 @@ duration was watched.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -154,17 +154,12 @@ class JobRecorders:
         self._recorders: list[JobRecorder] = []
 
     def push(
-        self,
-        snapshot: Snapshot,
-        jobs: Sequence[Job],
-        newest: Diagnosis | None,
-        to_the_second: Callable[[], Diagnosis | None],
+        self, snapshot: Snapshot, jobs: Sequence[Job], diagnosis: Diagnosis | None = None
     ) -> None:
-        """Take the next snapshot, of which these ``jobs`` may be recorded, with the ``newest``
-        diagnosis. A recorder that begins leaves out what was lost before, which must be known
-        ``to_the_second``."""
+        """Take the next snapshot, of which these ``jobs`` may be recorded, with the newest
+        ``diagnosis`` of the machine."""
         for one in self._recorders:
-            one.push(snapshot, newest)
+            one.push(snapshot, diagnosis)
         recorded = {one.job.key for one in self._recorders if one.job is not None}
         new = [job for job in jobs if job.key not in recorded and not job.ended_at_unix_seconds]
         if not new:
@@ -175,7 +170,7 @@ class JobRecorders:
             held = gpu_memory(snapshot)
             new.sort(key=lambda job: -sum(held.get(key, 0) for key in _keys(job)))
         for job in new[:places]:
-            self.recorder(job.key).push(snapshot, to_the_second())
+            self.recorder(job.key).push(snapshot, diagnosis)
 
     def recorder(self, key: ProcessKey, command: str | None = None) -> JobRecorder:
         """Return the recorder of the job with this process; one that begins now, if there is

@@ -443,12 +443,12 @@ class JobController(Controller):
             # The first picture does not wait until what records is loaded.
             self._first = snapshot
             return
-        found, recorders = self._diagnosis, self._all_recorders()
+        recorders = self._all_recorders()
         for one in filter(None, (first, snapshot)):
             jobs = one.jobs
             if self._started is not None:
                 jobs = tuple([job for job in jobs if not self._started.is_in(job)])
-            recorders.push(one, jobs, found.latest, found.to_the_second)
+            recorders.push(one, jobs, self._diagnosis.latest)
 
     def _all_recorders(self) -> JobRecorders:
         if self._recorders is None:
@@ -516,18 +516,33 @@ class JobController(Controller):
         """Show the report of the job so far, or of the one that has ended."""
         from gpuwatch.tui.pages.job import ReportScreen  # noqa: PLC0415
 
+        if not self._open_leading():
+            return
         # Snapshots come here before they are diagnosed.
         self.report.note_diagnosis(self._diagnosis.latest)
-        if self.view.job.key is None:
-            self.display.answer("the report is of one job: j opens it, then R")
-        elif self.report.report() is None:
+        if self.report.report() is None:
             self.display.answer(NOTHING_YET)
         else:
             self.display.show(ReportScreen(self.view, self._written_report))
 
+    def _open_leading(self) -> bool:
+        """Open the job that is meant, or that of the leading finding, where none is looked at yet;
+        say so where there is none."""
+        if self.view.job.key is not None:
+            return True
+        job, found = job_to_open(self.view), self._diagnosis.latest
+        if isinstance(job, str) and self.view.snapshot is not None and found is not None:
+            keys = [one.job for one in found.findings if one.job is not None]
+            job = next(filter(None, (find_job(self.view.snapshot.jobs, x) for x in keys)), job)
+        if isinstance(job, str):
+            self.display.answer(job)
+            return False
+        self.open(job)
+        return True
+
     def action_save_report(self) -> None:
         """Save the report that is shown, up to now."""
-        self.report.note_diagnosis(self._diagnosis.to_the_second())
+        self.report.note_diagnosis(self._diagnosis.latest)
         page = self.report.page()
         if page is not None:
             self.display.save("report", page, "gpuwatch-report", "html")
@@ -542,6 +557,8 @@ class JobController(Controller):
         """Sample for some seconds where the job's main threads are, then show it."""
         from gpuwatch.tui.pages.job import JobScreen  # noqa: PLC0415
 
+        if not self._open_leading():
+            return
         job = self.view.job.last
         if self.samples and self.sampler is not None:
             self.sampler.stop()
