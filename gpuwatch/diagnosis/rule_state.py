@@ -197,12 +197,14 @@ def _kept(new: Advice, before: Sequence[Advice]) -> Advice:
     old = next((one for one in before if _is_about(new, one)), None)
     if old is None:
         return new
-    # No gain is held that would be more than what is lost now, which stands beside it, can give
-    # back; and its limit names the number that is advised.
-    if new.gain is not None and old.gain is not None and old.gain.worth > new.gain.high:
+    # The reason may name what is read now, as the evidence does; and no gain is held that would be
+    # more than what is lost now, which stands beside it, can give back. What limits that may be the
+    # number that is advised now.
+    if new.gain is None or old.gain is None or old.gain.worth <= new.gain.high:
+        return replace(old, why=new.why)
+    if new.gain.limited_by != old.gain.limited_by:
         return new
-    # The reason may name what is read now, as the evidence does.
-    return replace(old, why=new.why)
+    return replace(old, why=new.why, gain=new.gain)
 
 
 def _is_about(new: Advice, old: Advice) -> bool:

@@ -166,7 +166,7 @@ FLEET_KEYS: tuple[Key, ...] = (
     Key("pagedown", "page(1)"),
     Key("home", "edge(0)", "home end", "first or last host", "Hosts"),
     Key("end", "edge(1)"),
-    Key("enter", "open", "enter", "open the host: its own dashboard; q there returns", "Hosts"),
+    Key("enter", "open", "enter", "open the host's dashboard; q there returns", "Hosts"),
     Key("slash,f3,f4", "app.filter", "/", "filter by name, or by what was found", "Hosts"),
     Key("escape", "clear", "esc", "clear the filter", "Hosts"),
     Key("s", "sort", "s", "sort by name, busy, lost or finding", "Hosts"),

@@ -224,6 +224,9 @@ class ReplayState:
         return min(1.0, max(0.0, (self.now - self.first) / (self.last - self.first)))
 
 
+_MEANS_EVERY_SECONDS = 2.0
+
+
 @dataclass(slots=True)
 class View:
     """View of one person. The app changes it; panels only read it."""
@@ -298,8 +301,11 @@ class View:
     @property
     def window_of_means(self) -> TimeWindow:
         """Return the stretch of time that numbers beside charts are means of: the charts', but for
-        what was before a change."""
+        what was before a change. It ends every two seconds anew: digits that change with every look
+        are not read, and each is sent."""
         window, mark = self.window, self.mark
+        if mark is None and self.interval_seconds < _MEANS_EVERY_SECONDS:
+            return replace(window, now=window.now - window.now % _MEANS_EVERY_SECONDS)
         if mark is None:
             return window
         since = window.now - (mark.at if mark.after_from is None else mark.after_from)

@@ -81,7 +81,7 @@ def check(window: Window) -> Verdict:
     count = 0 if job.own_workers is None else round(job.own_workers.count)
     if steps and simulates is not None:
         cause = f"its main thread is busy stepping environments ({simulates})"
-        short = "its main thread is busy stepping environments", "environment steps"
+        short = "the main thread is busy stepping environments", "environment steps"
         return _firing(found, cause, short, ramp(main, 50.0, 95.0), main)
     if not steps and count >= LEAST_COUNT and need is not None and need >= LEAST_PERCENT:
         what = simulates or "reinforcement-learning environments, or workers that prepare its data"
@@ -90,11 +90,11 @@ def check(window: Window) -> Verdict:
         cause += ", which themselves mostly wait for a core" if _is_crowded(job) else ""
         clear = ramp(need, LEAST_PERCENT - 10.0, 80.0)
         processes = f"{number(count)} processes"
-        short = f"{processes} of the job are busy, {number(need)}% of a core each"
+        busy = f"{processes} of the job are busy, {number(need)}% of a core each"
         in_a_word = f"{processes} busy"
         if _is_crowded(job):
-            short, in_a_word = f"{processes} of the job mostly wait for a core", "too few cores"
-        return _firing(found, cause, (short, in_a_word), clear, main, crowded=_is_crowded(job))
+            busy, in_a_word = f"{processes} of the job mostly wait for a core", "too few cores"
+        return _firing(found, cause, (busy, in_a_word), clear, main, crowded=_is_crowded(job))
     return Clear("neither environments nor workers of its own are busy while the GPU idles")
 
 

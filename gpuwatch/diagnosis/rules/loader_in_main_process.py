@@ -52,7 +52,7 @@ from gpuwatch.diagnosis.rules.shared.loading import (
     Underfed,
     starved,
 )
-from gpuwatch.diagnosis.sentence import number
+from gpuwatch.diagnosis.sentence import either, number
 
 _PERSISTENT = Advice(
     "Set persistent_workers=True.",
@@ -167,7 +167,7 @@ def _in_threads(window: Window, found: Underfed) -> Firing | None:
     ]  # fmt: skip
     return found.starves(
         f"threads of the training process, at {count}, cannot load it faster",
-        (f"its threads, at {count}, load too slowly", "threads too slow"),
+        (f"threads, at {count}, load it too slowly", "threads too slow"),
         evidence,
         (words.ramp(threads, least - 10.0, 2.0 * least), 1.0 - words.ramp(idle, 20.0, 70.0), 0.5),
         advice=_for_threads(loaders.spare_cores(window.host, found.job), threads),
@@ -187,7 +187,7 @@ def _waits_for_its_own(window: Window, found: Underfed) -> Firing:
     spare = loaders.spare_cores(window.host, found.job)
     if sleep:
         does = "sleep while making its batches, as if waiting for slow storage or another process"
-        short = "its own loader sleeps, as if on slow storage", "loader sleeps"
+        short = "the job's own loader sleeps, as if on slow storage", "loader sleeps"
         why = f"they use {makers:.0f}% of a core and wait for the rest of the time: waits overlap"
         advice: tuple[Advice, ...] = (
             Advice("Give the loader more threads or processes, and let it read further ahead.",
@@ -196,7 +196,7 @@ def _waits_for_its_own(window: Window, found: Underfed) -> Firing:
     else:
         cores = f"{number(makers / 100.0, 1)} cores"
         does = f"cannot load it faster, at {cores}"
-        short = f"its own loader, at {cores}, is too slow", "loader too slow"
+        short = f"the job's own loader, at {cores}, is too slow", "loader too slow"
         advice = _for_threads(spare, makers)
     return found.starves(
         f"threads or processes of its own, and no loader workers, {does}",
@@ -254,7 +254,10 @@ def _firing(window: Window, found: Underfed, main: float | None, loads: float | 
     raised = loaders.set_workers("Raise num_workers" if sure else see, 0, better, why)
     firing = found.starves(
         by_itself,
-        ("its main process loads, there are no workers", "no loader workers"),
+        (
+            f"the main {either('process loads', 'processes load')} it, without workers",
+            "no loader workers",
+        ),
         _evidence(found, main, loads),
         (1.0 if loads is not None else clear, 1.0 if sure or turns else 0.3),
         advice=(
@@ -270,7 +273,8 @@ def _firing(window: Window, found: Underfed, main: float | None, loads: float | 
     )
     if sure:
         return firing
-    short = found.briefly("may load in its main process, there are no workers", "may lack workers")
+    who = either("the main thread", "the main threads")
+    short = found.briefly(f"{who} may be loading, as there are no workers", "may lack workers")
     idled = f"{found.complaint}: {may}"
     return replace(firing, summary=idled, short=short, strength=UNPROVEN * firing.strength)
 

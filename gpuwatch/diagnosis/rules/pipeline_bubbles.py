@@ -142,12 +142,12 @@ def _firing(
         does = "draws power" if by_power else "is busy"
         says = f"where one {does}, the others do less"
         evidence = Evidence("turns", 100.0 * turns, "%", 100.0 * TURNS, says)
-    turns = f"{briefly(gpus)} {turn}"
+    works = f"{briefly(gpus)} {turn}"
     return Firing(
         summary=f"{named(gpus)} work {how}, {at_a_time}: "
         "pipeline stages, or parts of one model split over GPUs, that wait for each other"
         f"{looks(window)}",
-        short=(f"{turns}, {at_a_time}, as pipeline stages do", turns),
+        short=(f"{works}, {at_a_time}, as pipeline stages do", works),
         evidence=[
             Evidence("GPUs at work at a time", at_once, None, float(len(gpus)),
                      "on average; the others wait"),

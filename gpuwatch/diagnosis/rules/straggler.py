@@ -112,7 +112,7 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     if own > LOWER_CLOCK * theirs:
         return None
     lost, slower = 1.0 - own / theirs, cards.who(window, odd)
-    clocks = f"{number(own)} MHz, the others, at {number(theirs)}"
+    speeds = f"{number(own)} MHz, the others, at {number(theirs)}"
     settings = Advice(
         f"Look at the cooling, the power limit and the clocks of {named([odd])} "
         "(nvidia-smi -q -d PERFORMANCE,CLOCK).",
@@ -122,7 +122,7 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
         summary=f"{slower[:1].upper()}{slower[1:]} runs at {number(own)} MHz, the others at "
         f"{number(theirs)} MHz: they wait for it{ranks.looks(window)}",
         short=(
-            f"{cards.who_briefly(window, odd)} runs at {clocks} MHz, wait for it",
+            f"{cards.who_briefly(window, odd)} runs at {speeds} MHz, wait for it",
             f"Others wait for {briefly([odd])} ({number(own)} MHz)",
         ),
         evidence=(*_evidence(odd, others), ranks.likeness(window, gpus)),

@@ -66,7 +66,7 @@ def check(window: Window) -> Verdict:
         summary=f"{found.complaint} for want of requests: PID {found.job.job.pid} is a server "
         f"({sign})",
         short=found.briefly(
-            f"it waits for requests (PID {found.job.job.pid} is a server)", "waits for requests"
+            f"waiting for requests (PID {found.job.job.pid} is a server)", "too few requests"
         ),
         evidence=[
             found.evidence,

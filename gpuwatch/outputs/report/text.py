@@ -245,6 +245,11 @@ def _finding(page: Page, found: Found) -> None:
     lines = wrap(head, page.width, later="  ")
     painted = page.paint(mark, COLOURS.get(found.severity, ""))
     page.lines += [painted + lines[0].removeprefix(mark), *lines[1:]]
+    write_details(page, found)
+
+
+def write_details(page: Page, found: Found) -> None:
+    """Write all of a finding but its heading."""
     if found.cost:
         page.labelled("Lost", found.cost)
     if found.gain:

@@ -77,6 +77,8 @@ class Glyphs:
     unread: str
     """Signs of what is a warning, worse, or good to know, and of what gpuwatch cannot read: they
     differ in shape."""
+    good: str
+    """Sign that nothing is wrong."""
     mark: str
     """Sign of a moment that the person marked."""
     thumb: str
@@ -124,6 +126,7 @@ UNICODE = Glyphs(
     warning="▲",
     grave="■",
     note="○",
+    good="●",
     unread="!",
     mark="◆",
     thumb="┃",
@@ -157,6 +160,7 @@ ASCII = Glyphs(
     warning="!",
     grave="X",
     note="i",
+    good="+",
     unread="?",
     mark="*",
     thumb="#",
@@ -193,7 +197,7 @@ def shades(rows: int, glyphs: Glyphs) -> tuple[str, ...]:
     chart they differ little: two tones in one bar would be taken for its mean and its highest."""
     if not glyphs.tones:
         return ("",) * rows
-    spread = MOST_SHADE * min(1.0, rows / 4)
+    spread = MOST_SHADE * min(1.0, rows / 7)
     count = min(rows, _SHADES_APART)
     out = []
     for row in range(rows):

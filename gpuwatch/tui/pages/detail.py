@@ -19,7 +19,15 @@ from gpuwatch.tui.pages.layout import Drawn, Frame, Page, Title, band_rows, edge
 from gpuwatch.tui.pages.screen import ScrolledScreen, SheetBody, draw_sheet
 from gpuwatch.tui.panels import findings, job_charts, processes, time_axis
 from gpuwatch.tui.panels.findings import about_gpu, rule_of
-from gpuwatch.tui.panels.gpus import FED, held_up, scaled_metrics, state_of, throttle_text
+from gpuwatch.tui.panels.gpus import (
+    FED,
+    LEAD,
+    held_up,
+    scaled_metrics,
+    state_of,
+    throttle_text,
+    work_said,
+)
 from gpuwatch.tui.panels.job_charts import Trace
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.terminal.frame import Line, Row, Run, blank, fit, left, right, wrapped
@@ -216,7 +224,7 @@ def _durations(gpu: Gpu) -> Run | None:
     if durations is None:
         return None
     held = [d for d in durations if d.seconds > 0 and d.reason != "gpu_idle"]
-    texts = [f"{one.reason.replace('_', ' ')} {one.seconds:.2f}s" for one in held]
+    texts = [f"{one.reason.replace('_', ' ')} {one.seconds:.1f}s" for one in held]
     return ", ".join(texts) or "0s", "text"
 
 
@@ -328,13 +336,15 @@ def _verdict(view: View, gpu: Gpu, width: int, height: int) -> list[Line]:
     return findings.PANEL.draw(page, rows)[0]
 
 
-def _charts(view: View, live: Gpu) -> list[Trace]:
+def _charts(view: View, live: Gpu, width: int) -> list[Trace]:
     """Return the charts of a GPU: how busy it is, what varies, what hardly does. Those that the
     leading finding is about have a colour."""
     gpu, state = shown_gpu(view, live), state_of(view, live)
     busy, *scaled = scaled_metrics(view, gpu, 120)
     unscaled = {one.field.name for one in scaled if one.limit is None}
     named = rule_of(found[0].rule).charts if (found := about_gpu(view.diagnosis, gpu.uuid)) else ()
+    work = work_said(view, gpu, state, view.window.grid(job_charts.span(width)[1]))
+    said = [] if work is None else [work]
     charts = [
         Trace(
             kind="gpu",
@@ -344,7 +354,7 @@ def _charts(view: View, live: Gpu) -> list[Trace]:
             style=FED.hue,
             series=view.history.gpu(gpu.uuid, busy.field.name),
             held=held_up(view, gpu.uuid),
-            words=[(state.word, "", state.hue), *_now(view, live, busy.field)],
+            words=[(state.word, "", state.hue), *said, *_now(view, live, busy.field)],
         )
     ]
     for name in _CHARTS:
@@ -371,7 +381,7 @@ def _heights(charts: Sequence[Trace], room: int, *, boxes: bool) -> list[int]:
     heights = [1] * len(charts)
     left_over = max(room - (_BELOW if boxes else _BELOW_SMALL), 0)
     left_over = (left_over if boxes else min(left_over, _LEAST_OF_CHARTS)) - len(charts)
-    places = [n for n, one in enumerate(charts) if one.kind not in _FLAT]
+    places = [n for n, one in enumerate(charts) if one.series and one.kind not in _FLAT]
     grew = True
     while grew:
         grew = False
@@ -385,14 +395,14 @@ def _heights(charts: Sequence[Trace], room: int, *, boxes: bool) -> list[int]:
 
 def _body(view: View, live: Gpu, width: int, room: int, *, boxes: bool) -> Drawn:
     """Draw the charts on one time axis, the readings in columns, and the GPU's processes."""
-    charts = _charts(view, live)
+    charts = _charts(view, live, width)
     shown = list(zip(charts, _heights(charts, room, boxes=boxes), strict=True))
     lines = job_charts.draw(view, shown, view.window, width)
     zones = job_charts.clicks(0, len(lines), width)
     axis, spots = time_axis.draw(view, view.window, [job_charts.span(width)], width)
     zones += [zone._replace(y=len(lines)) for zone in spots]
     names = [one.kind for one in charts]
-    if job_charts.span(width)[0] == job_charts.LEAD:
+    if job_charts.span(width)[0] == LEAD:
         # Limits stand beside their charts.
         names += [GPU[name].limit or "" for name in names if name in GPU]
     late = dict(live.reading.late_readings)

@@ -25,7 +25,16 @@ from gpuwatch.tui.pages.layout import scrolled
 from gpuwatch.tui.pages.screen import WIDTH, Dialog
 from gpuwatch.tui.panels.findings import SEVERITY_STYLES, undecided
 from gpuwatch.tui.panels.gpus import STATES
-from gpuwatch.tui.terminal.frame import Line, Row, Run, blank, edited, plain, wrapped
+from gpuwatch.tui.terminal.frame import (
+    Line,
+    Row,
+    Run,
+    blank,
+    edited,
+    plain,
+    width_of,
+    wrapped,
+)
 from gpuwatch.tui.terminal.palette import THEMES
 from gpuwatch.tui.view import INTERVALS, SORT_KEYS, View
 
@@ -37,7 +46,8 @@ if TYPE_CHECKING:
 
 
 class Section(NamedTuple):
-    """Part of the help: its title, and rows of a key, a sample or a word, and what that means."""
+    """Part of the help: its title, and rows of a key or a word, and what that means. Those without
+    a meaning stand one behind the other."""
 
     title: str
     rows: Sequence[tuple[Sequence[Run], str]]
@@ -115,8 +125,7 @@ def _samples(glyphs: Glyphs) -> list[tuple[Sequence[Run], str]]:
         (glyphs.warning, "warn", "finding"),
         (glyphs.mark, "marker", "change"),
     )
-    runs = [run for text, style, word in samples for run in ((text, style), (f" {word}  ", "text"))]
-    return [(runs, "")]
+    return [([(text, style), (f" {word}  ", "text")], "") for text, style, word in samples]
 
 
 class Help(Dialog):
@@ -164,15 +173,18 @@ _MEANING_AT = 14
 
 
 def _section_lines(section: Section, width: int) -> list[Line]:
-    lines = [Row(width).add(section.title, "title").line()]
+    rows = [Row(width).add(section.title, "title")]
+    follows = False
     for runs, meaning in section.rows:
-        row = Row(width).add("  ")
-        for text, style in runs:
-            row.add(text, style)
-        texts = wrapped(meaning, width - _MEANING_AT) or [""]
-        lines.append(row.pad_to(_MEANING_AT).add(texts[0]).line())
-        lines += [Row(width).pad_to(_MEANING_AT).add(text).line() for text in texts[1:]]
-    return lines
+        cells = sum(width_of(text) for text, _ in runs)
+        if not (follows and cells <= rows[-1].room):
+            rows.append(Row(width).add("  "))
+        rows[-1].add_runs(runs, cells)
+        follows = not meaning
+        for place, text in enumerate(wrapped(meaning, width - _MEANING_AT)):
+            rows += [Row(width)] if place else []
+            rows[-1].pad_to(_MEANING_AT).add(text)
+    return [row.line() for row in rows]
 
 
 def problems_dialog(view: View) -> Dialog:

@@ -146,7 +146,7 @@ def _traces(
         late = [gpu for gpu in gpus if gpu.uuid in one.late][:1]
         own = [gpu for gpu in gpus if gpu.uuid in one.gpus and gpu not in late]
         alone = [*(own or gpus)[:1], *late]
-    shown = [(trace, high.gpu) for trace in job_charts.gpu_traces(view, alone)]
+    shown = [(trace, high.gpu) for trace in job_charts.gpu_traces(view, alone, with_state=True)]
     if several:
         shown.append((job_charts.spread_trace(view, gpus), high.spread))
     others = job_charts.evidence(view, finding, alone, job)

@@ -99,7 +99,7 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
     """Draw the command, and at the right that it has ended, if it has."""
     view, job, width = page.view, page.job, page.width
     assert job is not None
-    ended = _end_text(view, job, brief=width < 76)
+    ended = _end_text(view, job, brief=width < 76, reported=page.decided["report"])
     note = f" {ended[0]} " if ended is not None else ""
     command, ellipsis = job.command or f"PID {job.pid}", view.glyphs.ellipsis
     if page.boxed:
@@ -119,13 +119,14 @@ _TITLE_ENDS = 8
 """Cells around the name and the note of a title."""
 
 
-def _end_text(view: View, job: Job, brief: bool = False) -> Run | None:
-    """Return ``ended 12:03:11 after 2h13, exit code 1``, and its style; ``None``: it runs."""
+def _end_text(view: View, job: Job, brief: bool = False, *, reported: bool = False) -> Run | None:
+    """Return ``ended 12:03:11 after 2h13, exit code 1``, and its style; ``None``: it runs. Where it
+    is ``reported``, the report says how long it ran."""
     at = ended_at(view, job)
     if at is None:
         return None
     text = f"ended {time.strftime('%H:%M:%S', time.localtime(at))}"
-    if job.started_at_unix_seconds is not None:
+    if job.started_at_unix_seconds is not None and not reported:
         text += f" after {units.age(at - job.started_at_unix_seconds)}"
     code = view.job.exit_code if job.exit_code is None else job.exit_code
     if code is None:
@@ -673,9 +674,11 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     add_headings(heading, columns)
     heading.add("COMMAND" if has_command else "", "label")
     out_of_sight = hidden(view.glyphs, state.offset, len(table) - state.offset - (height - 1))
-    for note in heading_notes([count_of(view, len(job.members))], out_of_sight):
+    notes = heading_notes([count_of(view, len(job.members))], out_of_sight)
+    for note in notes:
         used = heading.used
-        if heading.note(note).used > used:
+        # The shortest may stand close to the last heading.
+        if heading.note(note, apart=1 if note is notes[-1] and out_of_sight else 3).used > used:
             break
     lines, zones = [heading.line()], []
     ellipsis = view.glyphs.ellipsis
@@ -738,7 +741,7 @@ def _draw_output(page: Page, height: int) -> Drawn:
     output = view.job.output
     total = 0 if output is None else output.total
     first = first_output_line(view, rows)
-    lines = [_output_title(view, width, first, total, rows)]
+    lines = [_output_title(page, first, total, rows)]
     for text in output.lines(first, rows) if output is not None else ():
         lines.append(Row(width).add(" ").add(fit(text, width - 2, view.glyphs.ellipsis)).line())
     if total == 0:
@@ -749,20 +752,21 @@ def _draw_output(page: Page, height: int) -> Drawn:
 OUTPUT = Panel("output", _output_rows, _draw_output)
 
 
-def _output_title(view: View, width: int, first: int, total: int, rows: int) -> Line:
-    state = view.job
-    row = Row(width, prefix="b:")
-    row.add(view.glyphs.marker if state.pane_focused else " ", "marker").add("OUTPUT", "label")
+def _output_title(page: Page, first: int, total: int, rows: int) -> Line:
+    view, width, state = page.view, page.width, page.view.job
     below = max(0, total - first - rows)
     if state.pane_first is not None and below:
         note, style = f"{view.glyphs.down}{below} more, end follows", "text"
     else:
         note, style = units.plural(total, "line"), "label"
-    if state.output_name is not None:
-        # Which file it is stands at the end of its path.
-        room = row.room - len(note) - 4
-        row.add("  ").add(fit_end(state.output_name, room, view.glyphs.ellipsis))
-    return row.note(note, style).line()
+    marker, name = view.glyphs.marker if state.pane_focused else "", state.output_name or ""
+    # Which file it is stands at the end of its path.
+    name = fit_end(name, width - len(note) - 16, view.glyphs.ellipsis)
+    if page.boxed:
+        said = f"{name}  {note}" if name else note
+        return edge(view.glyphs, width, Title(f"{marker} output".strip(), (), said, style))[0][0]
+    row = Row(width, prefix="b:").add(marker or " ", "marker").add("OUTPUT", "label")
+    return row.add(f"  {name}").note(note, style).line()
 
 
 # -- the drawing -----------------------------------------------------------------------------------
@@ -893,11 +897,10 @@ def _report(view: View, whole: Sequence[Line], width: int, height: int) -> list[
     rows = height - 1
     state.report_offset = max(0, min(state.report_offset, len(whole) - rows))
     below = len(whole) - state.report_offset - rows
-    row = Row(width, prefix="b:").add(" REPORT", "label")
     note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: full screen"
-    row.note(note, "text" if below > 0 else "label")
+    title = Title("report", (), note, "text" if below > 0 else "label")
     shown = whole[state.report_offset : state.report_offset + rows]
-    return filled([row.line(), *shown], width, height)
+    return filled([*edge(view.glyphs, width, title)[0], *shown], width, height)
 
 
 def _waiting(view: View, width: int, height: int) -> Frame:

@@ -13,6 +13,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Host
 from gpuwatch.core.registry import HOST as FIELDS
 from gpuwatch.core.registry import Field
+from gpuwatch.diagnosis.finding import gpu_names
 from gpuwatch.tui.charts.strips import highest, nice_ceiling, scale_marks
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, OVERVIEW_KEYS, bindings
 from gpuwatch.tui.pages.layout import (
@@ -36,7 +37,6 @@ from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
 from gpuwatch.tui.panels import findings, job_charts, processes, time_axis
 from gpuwatch.tui.panels import gpus as gpu_rows
 from gpuwatch.tui.panels.bars import HEADER, footer_panel
-from gpuwatch.tui.panels.findings import gpu_names
 from gpuwatch.tui.panels.gpus import LEAD, NUMBER_END, gauge
 from gpuwatch.tui.panels.time_axis import shown_gpu, shown_host
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, left, right, width_of

@@ -208,7 +208,7 @@ def losses(finding: Finding, view: View, width: int = _WIDE) -> list[str]:
     text, seconds = lost(finding, view, width).strip(), finding.lost_of_seconds
     forms = [text, lost(finding, view, 0).strip()] if text else []
     if text and seconds is not None:
-        time = f"{seconds:.0f} s" if seconds < 59.5 else f"{seconds / 60.0:.0f} min"
+        time = f"{seconds:.0f} s" if seconds < 57.5 else f"{seconds / 60.0:.0f} min"
         forms.insert(0, f"{text} in {time}")
     return forms
 
@@ -317,7 +317,7 @@ def _signed(
 ) -> list[Line]:
     """Draw ``text`` in ``room`` cells behind a sign in its style, in at most ``most`` lines."""
     lines = wrap(clean(text), room, first="   ", later="   ", most=most)
-    rows = []
+    rows: list[Row] = []
     for line in lines:
         row = Row(width).add("   " if rows else f" {sign[0]} ", sign[1])
         rows.append(row.add(line[3:].replace("…", view.glyphs.ellipsis), style))
@@ -429,8 +429,8 @@ def _findings_to_show(page: Page) -> Sequence[Finding]:
 
 
 def _trouble(page: Page, findings: Sequence[Finding], most: int) -> list[Line]:
-    """Return lines on readings that fail. They leave the findings a row; an error takes the only
-    one."""
+    """Return lines on readings that fail. They take no row that a finding needs; an error takes
+    one, and be it the only one."""
     view = page.view
     if not findings and (view.diagnosis is None or not page.gpus):
         return _problem_lines(view, page.width, most)
@@ -479,7 +479,9 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
     style = "text" if diagnosis.decided else "label"
     if len(wrapped(text, width - 4)) > most:
         text = _ASIDE.sub("", text)
-    return _signed(view, (view.glyphs.dot, style), text, style, width, width - 1, most)
+    well = diagnosis.decided and not diagnosis.findings
+    sign = (view.glyphs.good, "fed") if well else (view.glyphs.dot, style)
+    return _signed(view, sign, text, style, width, width - 1, most)
 
 
 def _dated(view: View) -> str:
@@ -554,28 +556,29 @@ def at_length(
     loss = longest(losses(finding, view, width), gain)
     gain = longest(gains(finding), loss)
     tail = longest([tail], gain, loss)
-    beside = sum([width_of(one) + len(_GAP) for one in (gain, loss, tail) if one])
-    text = changes(finding, free - beside) or change
     if loss:
         second.add(loss, "label").add(_GAP)
-    look, indent, rest = "value" if finding.advice else "label", second.used, list[str]()
+    look, indent = "value" if finding.advice else "label", second.used
+    # Less by what is lost.
+    free = second.room - 1
+    beside = sum([width_of(one) + len(_GAP) for one in (gain, tail) if one])
+    text, row, lines = changes(finding, free - beside) or change, second, [second]
     if most > 2 and width_of(text) > free - beside:
-        text, *rest = wrapped(text, free - beside)
-    second.add(shortened(text, free - beside, view.glyphs.ellipsis), look)
+        # What goes with it stands behind its end.
+        line, *rest = wrapped(text, free)
+        second.add(line, look)
+        text, row = " ".join(rest), Row(width, prefix=prefix).add(" " * indent)
+        lines.append(row)
+    row.add(shortened(text, free - beside, view.glyphs.ellipsis), look)
     if gain:
-        second.add(_GAP).add(gain, "label")
-    free = second.room - (len(tail) + len(_GAP) if tail else 0) - len(_GAP) - 1
+        row.add(_GAP if text else "").add(gain, "label")
+    free = row.room - (len(tail) + len(_GAP) if tail else 0) - len(_GAP) - 1
     if named and free >= _LEAST_NAME:
         jobs = () if view.snapshot is None else view.snapshot.jobs
-        who = whose(finding, jobs, free, view.glyphs.ellipsis)
-        second.add(_GAP).add(who, "label")
+        row.add(_GAP).add(whose(finding, jobs, free, view.glyphs.ellipsis), "label")
     if tail:
-        second.pad_to(width - len(tail) - 1).add(tail, "label")
-    if not rest:
-        return [first.line(), second.line()]
-    third = Row(width, prefix=prefix).add(" " * indent)
-    third.add(fit(" ".join(rest), third.room - 1, view.glyphs.ellipsis), look)
-    return [first.line(), second.line(), third.line()]
+        row.pad_to(width - len(tail) - 1).add(tail, "label")
+    return [first.line(), *[one.line() for one in lines]]
 
 
 def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:

@@ -33,6 +33,7 @@ from gpuwatch.tui.charts.strips import (
     Column,
     Columns,
     Glyphs,
+    Grid,
     Held,
     highest,
     nice_ceiling,
@@ -419,6 +420,16 @@ def _work_of(view: View, state: GpuState, key: GpuKey) -> Columns | None:
     return _AtClock(busy, clock, highest_mhz)
 
 
+def work_said(view: View, gpu: Gpu, state: GpuState, grid: Grid) -> Said | None:
+    """Return how much of the busy time that is shown was work, where the chart tells them apart."""
+    held = [one for one in held_up(view, gpu.uuid) if one.style == state.hue]
+    if not held or held[-1].work is None:
+        return None
+    known = [one[1] for one in grid.columns_of(held[-1].work) if one]
+    label = "work" if state is THROTTLED else GPU["sm_active_percent"].label
+    return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
+
+
 def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> Answer:
     """Return what ``make`` says, kept for a few seconds: words that change with every look are not
     read."""
@@ -682,6 +693,8 @@ class GpuPainter:
         text = right(sign + (metric.brief if brief or self._alike else metric.text), width)
         number, slash, limit = text.partition("/")
         style = "dim" if metric.value is None else metric.mood or "value"
+        if style == THROTTLED.hue:
+            style = "throttled value"
         return row.add(number, style).add(slash + limit, "label")
 
     def _gauge(self, metric: Metric, width: int) -> list[Run]:
@@ -724,7 +737,8 @@ class GpuPainter:
             # Of what is drawn: a dip within a column is not to be seen in the chart.
             low = min(column[self._view.glyphs.solid_to] for column in known)
             high = max(column[2] for column in known)
-            work, replay = self._work(gpu, state, width), self._view.replay
+            work = work_said(self._view, gpu, state, self._window.grid(width))
+            replay = self._view.replay
             is_now = self._view.timeline.moment is None and (replay is None or replay.following)
             if work is not None:
                 words.append(work)
@@ -733,16 +747,6 @@ class GpuPainter:
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
             words.append(("range", reach, "dim"))
         return lines, words
-
-    def _work(self, gpu: Gpu, state: GpuState, width: int) -> Said | None:
-        """Return how much of the busy time that is shown was work, where the chart tells them
-        apart."""
-        held = [one for one in held_up(self._view, gpu.uuid) if one.style == state.hue]
-        if not held or held[-1].work is None:
-            return None
-        known = [one[1] for one in self._window.grid(width).columns_of(held[-1].work) if one]
-        label = "work" if state is THROTTLED else GPU["sm_active_percent"].label
-        return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
 
     def _ticks(self, number: int, rows: int) -> str:
         """Return the scale beside row ``number`` of a chart, from the top."""
@@ -849,11 +853,16 @@ class GpuPainter:
         room = self._width - self._lead - _AFTER_NUMBERS
         room -= sum(one.cells for one in self._columns)
         chart, _ = self._busy(gpu, busy, state, self._lead, room, rows, braille=rows == 1)
-        lines, below = [], self._below_state(gpu, rows - 1, self._work(gpu, state, room))
+        lines, below = (
+            [],
+            self._below_state(
+                gpu, rows - 1, work_said(self._view, gpu, state, self._window.grid(room))
+            ),
+        )
         for number, drawn in enumerate(chart):
             row = begin if number == 0 else Row(self._width).add(" " * (3 + self._index_width))
-            if number:
-                self._say(row, below[number - 1], self._number_end)
+            for text, style in below[number - 1] if number else []:
+                row.add(text, style)
             row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule").add_runs(drawn, room)
             if number == 0:
                 self._add_numbers(row, gpu, metrics, late=rows == 1)
@@ -862,17 +871,21 @@ class GpuPainter:
             lines.append(row.line())
         return lines
 
-    def _below_state(self, gpu: Gpu, rows: int, work: Said | None) -> list[Said]:
+    def _below_state(self, gpu: Gpu, rows: int, work: Said | None) -> list[list[Run]]:
         """Return ``rows`` lines below the word of the state: what is unusual, how much of the busy
         time was ``work``, and first the name, where it is not said above and there is room."""
         room = self._number_end - 3 - self._index_width
-        name = brief_name(gpu.identity, min(_NAME_WIDTH, room))
-        notes = [(fit(text, room, self._ellipsis), "", style) for text, style in self._unusual(gpu)]
-        names: list[Said] = [] if self._alike else [(name, "", "label")]
-        if names and rows == len(notes) == 1 and len(name) + 2 + len(notes[0][0]) <= room:
-            notes[0] = f"{name}  {notes[0][0]}", *notes[0][1:]
-        lines = [*(names if len(notes) < rows else []), *notes, *([] if work is None else [work])]
-        return [*lines, *[("", "", "text")] * rows][:rows]
+        lines = [[(fit(text, room, self._ellipsis), style)] for text, style in self._unusual(gpu)]
+        if not self._alike:
+            name = brief_name(gpu.identity, min(_NAME_WIDTH, room))
+            if len(lines) < rows:
+                lines.insert(0, [(name, "label")])
+            elif lines and len(name) + 2 + len(lines[0][0][0]) <= room:
+                lines[0].insert(0, (f"{name}  ", "label"))
+        if work is not None:
+            label, number, style = work
+            lines.append([(label + right(number, room - len(label)), style)])
+        return [*lines, *([] for _ in range(rows))][:rows]
 
     def _add_numbers(self, row: Row, gpu: Gpu, metrics: Metrics, *, late: bool) -> None:
         """Add the columns. ``late``: in a line that has room for it nowhere else, how old the

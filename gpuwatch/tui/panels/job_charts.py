@@ -28,7 +28,7 @@ from gpuwatch.tui.charts.strips import (
 from gpuwatch.tui.charts.timeline import FindingMark, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
 from gpuwatch.tui.panels.findings import rule_of
-from gpuwatch.tui.panels.gpus import FED, held_up, scaled_metrics, state_of
+from gpuwatch.tui.panels.gpus import FED, LEAD, held_up, scaled_metrics, state_of, work_said
 from gpuwatch.tui.panels.time_axis import past_column, shown_gpu
 from gpuwatch.tui.runs import ended_at
 from gpuwatch.tui.terminal.frame import (
@@ -148,7 +148,10 @@ def lanes(view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool) -> list[
     some of many GPUs are the culprits, they are drawn against the others."""
     gpus, found = [shown_gpu(view, gpu) for gpu in gpus], leading(view, job)
     charts, sides = charts_of(found), _sides(gpus, found)
-    of_gpus = {name: metric_traces(view, sides, name) for name in charts if name in GPU}
+    of_gpus: dict[str, list[Trace]] = {}
+    for name in [name for name in charts if name in GPU]:
+        # One reading that they are compared by is enough.
+        of_gpus[name] = metric_traces(view, sides[:1] if of_gpus else sides, name)
     named, rest = _of_job(view, job, charts)
     out = []
     if each_gpu or len(gpus) == 1:
@@ -228,10 +231,14 @@ def shown(page: Page) -> list[tuple[Trace, int]]:
         heights: list[int] = decided["heights"]
         traces = lanes(page.view, job, page.gpus, each_gpu=decided["each_gpu"])
         high = [heights[0]] * (len(page.gpus) if decided["each_gpu"] else 1) + heights[1:]
-        if len(high) > 1 and len(traces) > 1 and traces[0].kind == traces[1].kind:
-            # Those that are held against each other are of one height.
-            both = high[0] + high[1]
-            high[:2] = [both - both // 2, both // 2]
+        together = not decided["each_gpu"] and len(high) > 1 and len(traces) > 1
+        if together and traces[0].kind == traces[1].kind:
+            # Those that are held against each other are of one height; the rest is for others.
+            total, low = sum(high), min(_MOST_APART, (high[0] + high[1]) // 2)
+            high = [low, low, *[1] * min(len(traces) - 2, total - 2 * low)]
+            grow = range(2, max(3, len(high) - 1)) if len(high) > 2 else range(2)
+            for turn in range(total - sum(high)):
+                high[grow[turn % len(grow)]] += 1
         decided["lanes"] = list(zip(traces, high, strict=False))
     return cast("list[tuple[Trace, int]]", decided["lanes"])
 
@@ -269,10 +276,15 @@ def job_traces(view: View, job: Job) -> list[Trace]:
     return [wait, *own, speed, *disk] if has_reported(view, job) else [*own, *disk]
 
 
-def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
-    """Return charts of how busy each of ``gpus`` is."""
-    return [
-        Trace(
+def gpu_traces(view: View, gpus: Sequence[Gpu], *, with_state: bool = False) -> list[Trace]:
+    """Return charts of how busy each of ``gpus`` is, and how much of that was work; its state in a
+    word, where nothing else says that."""
+    out = []
+    for gpu in gpus:
+        state = state_of(view, gpu)
+        work = work_said(view, gpu, state, view.window.grid(_WORK_COLUMNS))
+        word = [(state.word, "", state.hue)] if with_state else []
+        busy = Trace(
             kind="gpu",
             label=f"GPU {units.gpu_label(gpu)} busy",
             short=f"gpu {units.gpu_label(gpu)}",
@@ -280,9 +292,14 @@ def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
             style=FED.hue,
             series=view.history.gpu(gpu.uuid, "busy_percent"),
             held=held_up(view, gpu.uuid),
+            words=[*word, *([] if work is None else [work])],
         )
-        for gpu in gpus
-    ]
+        out.append(busy)
+    return out
+
+
+_WORK_COLUMNS = 30
+"""Columns over which the number for work is a mean."""
 
 
 def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
@@ -304,25 +321,30 @@ def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
     )
 
 
-_NAMES = {"sm_clock_mhz": "clock", "pcie_rx_bytes_per_second": "PCIe rx"}
+_NAMES = {"pcie_rx_bytes_per_second": "PCIe rx"}
 _SAYS = {THROTTLED, WAITING, UNDERUSED, STRAGGLER}
 """States whose hue the chart has that shows them."""
+
+
+def _called(name: str) -> str:
+    field = GPU[name]
+    return _NAMES.get(name, field.label if len(field.label) < 8 else field.short)
 
 
 def metric_traces(view: View, sides: Sequence[Sequence[Gpu]], name: str) -> list[Trace]:
     """Return charts of a reading of GPUs, the mean of each of ``sides``: the first in the hue of
     its state, the others in grey."""
     known = [side for side in sides if side]
-    first = [metric_trace(view, side, name, len(known) > 1) for side in known[:1]]
-    others = [quiet(metric_trace(view, side, name, True)) for side in known[1:]]
+    first = [metric_trace(view, side, name, apart=len(known) > 1) for side in known[:1]]
+    others = [quiet(metric_trace(view, side, name, apart=True)) for side in known[1:]]
     if len(others) == 1 and len(known[1]) > 1:
         count = len(known[1])
-        label = f"{count} others {_NAMES.get(name, GPU[name].short)}"
+        label = f"{count} others {_called(name)}"
         others = [replace(others[0], label=label, short="others")]
     return [*first, *others]
 
 
-def metric_trace(view: View, gpus: Sequence[Gpu], name: str, apart: bool = False) -> Trace:
+def metric_trace(view: View, gpus: Sequence[Gpu], name: str, *, apart: bool = False) -> Trace:
     """Return a chart of a reading of GPUs, in their mean; in short they are called by their number
     where they are drawn ``apart`` from others."""
     field, symbol, uuids = GPU[name], GPU[name].unit.symbol, tuple([gpu.uuid for gpu in gpus])
@@ -332,7 +354,7 @@ def metric_trace(view: View, gpus: Sequence[Gpu], name: str, apart: bool = False
     limits |= {"sm_clock_mhz": gpu.identity.sm_clock_max_mhz}
     limit = limits.get(name, 100.0 if symbol == "%" else None)
     whose = f"GPU {units.gpu_label(gpu)}" if len(gpus) == 1 else f"{len(gpus)} GPUs"
-    called, state = _NAMES.get(name, field.short), state_of(view, gpu)
+    called, state = _called(name), state_of(view, gpu)
     return Trace(
         kind=name,
         label=f"{whose} {called}",
@@ -411,7 +433,7 @@ _TURNS = (0, 1, 0, 2, 1, 3)
 """Places of the charts in the order in which they grow by a row, again and again."""
 _MOST_ROWS = (8, 6, 4, 2)
 """Rows of each at most; those behind them, and the last of several, have one."""
-_SEVERAL = 4
+_SEVERAL, _MOST_APART = 4, 4
 
 
 def _rows(page: Page) -> int:
@@ -456,8 +478,6 @@ def _draw(page: Page, rows: int) -> Drawn:
 PANEL = Panel("charts", _rows, _draw)
 
 
-LEAD = 28
-"""Cells before the charts where there is room for ticks."""
 _TICK_WIDTH = 5
 _NARROW_LABEL, _NARROW_NUMBER = 7, 5
 """Cells for the label and the number where there are no ticks."""

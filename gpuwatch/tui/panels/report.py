@@ -10,13 +10,13 @@ from gpuwatch.core.store import bucket_index
 from gpuwatch.core.text import clean
 from gpuwatch.outputs import terminal
 from gpuwatch.outputs.report import document, text
-from gpuwatch.outputs.report.document import Document, Paragraph, Timeline, ToDo
+from gpuwatch.outputs.report.document import Document, Found, Paragraph, Timeline, ToDo
 from gpuwatch.outputs.report.model import TimeProfile
 from gpuwatch.tui.charts.strips import ASCII, Column, Held, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark
 from gpuwatch.tui.pages.layout import Title, edge
 from gpuwatch.tui.panels import job_charts, time_axis
-from gpuwatch.tui.panels.findings import SEVERITY_STYLES, severity_sign
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, rule_of, severity_sign
 from gpuwatch.tui.panels.gpus import FED, held_up
 from gpuwatch.tui.panels.job_charts import Trace
 from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, to_ascii, wrapped
@@ -58,9 +58,7 @@ def _wrapped(words: str, width: int, indent: int, style: str) -> Iterator[Line]:
 
 def _to_do(view: View, block: ToDo, width: int) -> Iterator[Line]:
     """Yield what was found in a line with what it cost, and below it what to do."""
-    look = SEVERITY_STYLES.get(block.severity, "warn")
-    row = Row(width).add(f" {severity_sign(block.severity, view.glyphs)} ", look)
-    row.add(clean(block.cause), look)
+    row = _headed(view, block, width)
     if block.cost:
         row.fits(f"   lost {clean(block.cost)}", "value")
     if block.when and row.room > 16:
@@ -70,6 +68,13 @@ def _to_do(view: View, block: ToDo, width: int) -> Iterator[Line]:
         yield from _wrapped(one, width, 3, "value")
     if block.gain:
         yield from _wrapped(f"Gain: {block.gain}", width, 3, "text")
+
+
+def _headed(view: View, found: Found | ToDo, width: int) -> Row:
+    """Begin a line with a finding's sign and cause."""
+    look = SEVERITY_STYLES.get(found.severity, "warn")
+    row = Row(width).add(f" {severity_sign(found.severity, view.glyphs)} ", look)
+    return row.add(clean(found.cause), look)
 
 
 _STYLES = {
@@ -83,14 +88,25 @@ _SEQUENCE = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 def _in_words(view: View, block: document.Block, width: int) -> Iterator[Line]:
-    """Yield the block as text, in the colours that it has on a terminal."""
+    """Yield the block as text, in the colours that it has on a terminal; findings and headings of
+    tables as other pages have them."""
     page = terminal.Page(width - 2, colour=True)
-    text.write_block(page, block)
-    for line in page.lines:
-        row, style = Row(width).add(" "), "text"
+    if isinstance(block, Found):
+        sure = f" ({block.sure} sure)" if block.sure else ""
+        row = _headed(view, block, width)
+        row.add(fit(f"{sure}  {block.when}", row.room - 1, view.glyphs.ellipsis), "label")
+        yield row.line()
+        text.write_details(page, block)
+    else:
+        text.write_block(page, block)
+    for number, line in enumerate(page.lines):
+        heading = number == 0 and isinstance(block, document.Table)
+        quiet = heading or isinstance(block, document.Labelled)
+        row, style = Row(width, prefix="b:" if heading else "").add(" "), "text"
         for part in _SEQUENCE.split(line):
             if _SEQUENCE.fullmatch(part):
                 style = _STYLES.get(part, "text")
+                style = "label" if quiet and style == "title" else style
             else:
                 shown = clean(part)
                 row.add(to_ascii(shown) if view.glyphs is ASCII else shown, style)
@@ -130,7 +146,8 @@ class Profile:
         return min(lows), sum(means) / len(means), max(highs)
 
 
-_LOOKS = {"waits for data": "starved", "loader workers": "worker", "main thread": "main"}
+_CHARTS = {"waits for data": "wait", "loader workers": "worker", "main thread": "main"}
+_HUES = {"wait": "starved"}
 _LOW, _EACH = 2, 1
 _WIDE = 100
 """Width from which on the charts of GPUs have more rows."""
@@ -155,10 +172,6 @@ def _over_time(view: View, made: Timeline, width: int) -> list[Line]:
     lines = [*edge(view.glyphs, width, Title("over time"))[0]]
     lines += job_charts.draw(view, shown, window, width)
     lead, cells = job_charts.span(width)
-    row = Row(width).pad_to(lead)
-    for words, style in time_axis.axis(marks, window, cells, 0.0, view.glyphs):
-        row.add(words, style)
-    lines.append(row.line())
     grid = window.grid(max(1, cells))
     for lane in made.lanes:
         held = [
@@ -167,11 +180,15 @@ def _over_time(view: View, made: Timeline, width: int) -> list[Line]:
         ]
         name = fit(clean(lane.cause), lead - 4, view.glyphs.ellipsis)
         row = Row(width).add("  ").add(name, "label")
-        row.pad_to(lead)
+        row.pad_to(lead - 1).add(view.glyphs.separator, "rule")
         for cell in time_axis.mark_cells(held, cells, view.glyphs):
             row.add(*(cell or (" ", "text")))
         lines.append(row.line())
-    return lines
+    # Which finding held when is said above it.
+    row = Row(width).pad_to(lead)
+    for words, style in time_axis.axis((), window, cells, 0.0, view.glyphs):
+        row.add(words, style)
+    return [*lines, row.line()]
 
 
 def _marks(made: Timeline) -> Iterator[FindingMark]:
@@ -201,7 +218,8 @@ def _traces(view: View, made: Timeline, begin: float, high: int) -> Iterator[tup
         assert row.profile is not None
         series = Profile(row.profile, begin, bucket)
         label = row.label if held is None else f"{row.label} busy"
-        return Trace("report", label, row.short, row.end, style, series, row.top, held=held)
+        top = f"{row.top:.0f}"
+        return Trace("report", label, row.short, row.end, style, series, row.top, top, held=held)
 
     several = len(gpus) > 2
     if several:
@@ -217,11 +235,13 @@ def _traces(view: View, made: Timeline, begin: float, high: int) -> Iterator[tup
             for one in row.marks
         ]
         yield trace(row, FED.hue, held), _EACH if several else high
-    for row in made.others:
+    findings = made.report.findings
+    named = rule_of(findings[0].rule).charts if findings else ()
+    for row in (*made.others, *([] if made.cpu is None else [made.cpu])):
+        chart = _CHARTS.get(row.label, "")
+        style = _HUES.get(chart, chart) if chart in named else job_charts.QUIET
         if row.profile:
-            yield trace(row, _LOOKS.get(row.label, "host")), _LOW
-    if made.cpu is not None and made.cpu.profile:
-        yield trace(made.cpu, "host"), _LOW
+            yield trace(row, style), _LOW
 
 
 def nothing(width: int, says: str) -> list[Line]:

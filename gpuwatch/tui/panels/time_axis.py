@@ -71,9 +71,10 @@ def shown_gpu(view: View, gpu: Gpu, *, facts: bool = False) -> Gpu:
     if before is not None and before[0] == window and before[1] is gpu:
         return before[2]
     means = {
-        name: mean_shown(view.history.gpu(gpu.uuid, name), window)
+        name: mean
         for name in (*_FLICKERING, *(_FLICKERING_FACTS if facts else ()))
         if getattr(gpu.reading, name) is not None
+        if (mean := mean_shown(view.history.gpu(gpu.uuid, name), window)) is not None
     }
     shown = replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
     view.kept[key] = window, gpu, shown
@@ -139,9 +140,10 @@ def shown_host(view: View, host: Host) -> Host:
     history = view.history
     if view.timeline.moment is None:
         means = {
-            name: mean_shown(history.host(name), view.window_of_means)
+            name: mean
             for name in _FLICKERING_OF_HOST
             if getattr(host, name) is not None
+            if (mean := mean_shown(history.host(name), view.window_of_means)) is not None
         }
         return replace(host, **means)  # type: ignore[arg-type]
     values = {
@@ -215,7 +217,7 @@ def draw(
 ) -> tuple[Line, list[Zone]]:
     """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor."""
     row = Row(width)
-    zones = []
+    zones: list[Zone] = []
     offset = _wall_offset(view)
     changed = None if view.mark is None else view.mark.at
     for start, cells in spans:

@@ -210,8 +210,8 @@ class Encoder:
         """Return the text that brings the terminal, ``width`` cells wide, up to date; empty if it
         is. It leaves the style reset."""
         out: list[str] = []
+        moves: list[tuple[int, Move]] = []
         by_style: dict[Codes, list[tuple[int, int, str]]] = {}
-        at = _NOWHERE
         # The rows of a chart, and charts of one width, move by as many cells.
         cells = 0
         for y, before, after in lines:
@@ -219,16 +219,22 @@ class Encoder:
             likely = Move(*place, cells) if place is not None and cells else None
             move, pieces = changes(before, after, likely)
             if move is not None:
-                start, stop, cells = move
-                self._moved[y] = start, stop
-                out.append(f"{_way(at, y, start)}\x1b[{cells}P")
-                out.append(f"\x1b[{stop - cells - start}C\x1b[{cells}@")
-                at = y, stop - cells
+                cells = move.cells
+                self._moved[y] = move.start, move.stop
+                moves.append((y, move))
             for x, text, name in pieces:
                 codes = self._codes.get(name)
                 if codes is None:
                     codes = self._codes[name] = sgr(self.palette[name], self.color_system)
                 by_style.setdefault(codes, []).append((y, x, text))
+        at = _NOWHERE
+        # Down along the beginnings and up along the ends: from line to line is the shortest way.
+        for y, move in moves:
+            out.append(f"{_way(at, y, move.start)}\x1b[{move.cells}P")
+            at = y, move.start
+        for y, move in reversed(moves):
+            out.append(f"{_way(at, y, move.stop - move.cells)}\x1b[{move.cells}@")
+            at = y, move.stop - move.cells
         style = _NOTHING
         # Styles on one ground follow each other: only one of the two colours is named then.
         for codes in sorted(by_style, key=itemgetter(0, 2)):

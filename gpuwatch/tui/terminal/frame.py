@@ -193,14 +193,16 @@ class Row:
             self.add(" " * (column - self.used), style)
         return self
 
-    def note(self, text: str, style: str = "label") -> Row:
-        """Add a note at the right, if there is room; blanks behind what is there are room."""
-        if text and self.room < width_of(text) + 2 and self._runs:
+    def note(self, text: str, style: str = "label", apart: int = 1) -> Row:
+        """Add a note at the right, ``apart`` from what is there by so many blanks, if there is
+        room; blanks behind what is there are room."""
+        needed = width_of(text) + 1 + apart
+        if text and self.room < needed and self._runs:
             last, look = self._runs.pop()
             self.used -= width_of(last)
             self._runs.append((last.rstrip(), look))
             self.used += width_of(last.rstrip())
-        if text and self.room >= width_of(text) + 2:
+        if text and self.room >= needed:
             self.pad_to(self._width - width_of(text) - 1).add(text, style)
         return self
 

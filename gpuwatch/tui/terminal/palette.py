@@ -97,6 +97,7 @@ _LOOKS: dict[str, tuple[str, bool | None, bool]] = {
     "value": ("text", True, False),
     "title": ("text", True, False),
     "warn": ("warning", True, False),
+    "throttled value": ("throttled", True, False),
     "error": ("error", True, False),
     "simulated": ("simulated", True, False),
     "past": ("warning", True, True),

@@ -1,5 +1,6 @@
 """Which stretch of time is shown, what is written below it, and what was found when."""
 
+import re
 from itertools import pairwise
 
 import msgspec
@@ -105,7 +106,7 @@ def test_a_window_over_midnight_says_the_days() -> None:
 def test_the_axis_is_as_wide_as_its_chart(
     now: float, span: float, cells: int, found: list[tuple[float, float]], glyphs: object
 ) -> None:
-    """Whatever the range, the width and the findings."""
+    """Whatever the range, the width and the findings; no sign touches a time."""
     marks = [
         FindingMark(
             rule="oscillation",
@@ -118,7 +119,9 @@ def test_the_axis_is_as_wide_as_its_chart(
     ]
     window = TimeWindow(now, span, min(span / 10, 6.0), cursor=now - span / 3)
     runs = time_axis.axis(marks, window, cells, 1e9, glyphs)  # type: ignore[arg-type]
-    assert sum(len(text) for text, _ in runs) == cells
+    line = "".join([text for text, _ in runs])
+    assert len(line) == cells
+    assert not re.search(rf"[▲^!][{UNICODE.tick}']|\d[▲^!]", line)
 
 
 def test_times_are_as_far_apart_while_the_chart_has_room() -> None:

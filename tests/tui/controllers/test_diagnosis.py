@@ -220,7 +220,7 @@ async def test_a_finding_is_copied_by_the_terminal() -> None:
     (sent,) = re.findall(r"\x1b\]52;c;([A-Za-z0-9+/=]+)\x07", "".join(written))
     text = base64.b64decode(sent).decode()
     assert text.startswith("gpuwatch: sim-box, GPU 0: loader is CPU-bound\n")
-    assert "num_workers 2 -> 8" in text
+    assert "Raise num_workers from 2 to 8." in text
     assert not set(text) & set(UNICODE.solid[1:])
 
 
@@ -454,6 +454,28 @@ def test_the_waveform_has_the_reading_that_shows_it(rule: str, label: str) -> No
     other = starved(what.now, rule="loader_cpu_bound")
     frame, _ = findings.draw_evidence(view, other, 80, 90, 0, documentation=None)
     assert not any(text.startswith(f"\u2502  {label}") for text in texts(frame.lines))
+
+
+@pytest.mark.parametrize(
+    ("rule", "there", "not_there"),
+    [
+        ("thermal_throttle", ("GPU 0 clock", "GPU 0 temp"), ("main thread", "8 workers")),
+        ("checkpoint_pauses", ("disk write", "main thread", "8 workers"), ("GPU 0 clock",)),
+    ],
+)
+def test_charts_of_those_who_feed_gpus_are_there_where_gpus_idle(
+    rule: str, there: tuple[str, ...], not_there: tuple[str, ...]
+) -> None:
+    """A throttled GPU is fed: what got lower is drawn instead."""
+    what = scene("checkpoint", 1)
+    one = starved(what.now, rule=rule)
+    view = view_of(what, diagnosis=diagnosis(what.now, one))
+    lines = texts(findings.draw_evidence(view, one, 80, 90, 0, documentation=None)[0].lines)
+    charts = [text for text in lines if re.search(r"\d[MG]?\u2502", text)]
+    for label in there:
+        assert any(label in text for text in charts), label
+    for label in not_there:
+        assert not any(label in text for text in charts), label
 
 
 def test_the_cursor_is_seen_where_the_gpu_idles() -> None:

@@ -10,7 +10,7 @@ from gpuwatch.core.model import Process, XidError
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import detail, overview
 from gpuwatch.tui.pages.detail import grouped_readings, readings
-from gpuwatch.tui.panels import job_charts
+from gpuwatch.tui.panels.gpus import LEAD
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
@@ -182,7 +182,7 @@ def test_charts_stand_below_the_verdict_on_one_time_axis(size: tuple[int, int]) 
     assert lines[at].split("\u25b2")[1].split()[:3] == said.split("\u25b2")[1].split()[:3]
     busy = next(line for line in lines if re.search(r"^\W*busy ", line))
     boxed = size[1] >= 30
-    assert busy.rindex("100\u2502") + 3 == job_charts.LEAD - 1 + boxed
+    assert busy.rindex("100\u2502") + 3 == LEAD - 1 + boxed
     assert lines.index(busy) > at
     assert len([line for line in lines if "\u2575" in line]) == 1
     assert now.gpus[0].uuid in whole(view, size[0])

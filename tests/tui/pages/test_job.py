@@ -18,6 +18,7 @@ from gpuwatch.tui.panels.job_charts import Together
 from gpuwatch.tui.runs import follow_job
 from gpuwatch.tui.view import View, row_key
 from tests.support.snapshots import gpu, snapshot
+from tests.tui.diagnoses import diagnosis, nothing, starved
 from tests.tui.scenes import (
     Printed,
     drawn,
@@ -262,6 +263,82 @@ def test_the_selection_stays_in_sight() -> None:
     view.job.selected = many[0].key
     frame = job.draw(view, 80, 24)
     assert many[0].key in [zone.argument for zone in frame.zones if zone.action == "member"]
+
+
+# -- one voice ------------------------------------------------------------------------------
+
+
+def with_finding(scenario: str, gpus: int, **fields: Any) -> View:
+    """The page of a job, with a finding made by hand."""
+    view = job_view_of(scene(scenario, gpus, seconds=40, attached=True))
+    view.diagnosis = diagnosis(view.snapshot, starved(view.snapshot, **fields))
+    return view
+
+
+def shown(view: View, size: tuple[int, int] = (120, 40)) -> list[job_charts.Trace]:
+    page = job.draw(view, *size).plan
+    return [trace for trace, _ in job_charts.shown(page)]
+
+
+def test_only_the_charts_of_the_leading_finding_keep_their_colour() -> None:
+    """They stand below the GPU, and the rest is grey; without a finding all but the GPU is. The
+    rows of the charts are the same."""
+    view = with_finding("starved", 1)
+    traces = shown(view)
+    assert [one.kind for one in traces] == ["gpu", "worker", "main", "read", "write"]
+    assert [one.kind for one in traces if not one.is_quiet] == ["gpu", "worker"]
+    rows = job.draw(view, 120, 40).plan.rows
+    view.diagnosis = nothing(view.snapshot)
+    calm = shown(fresh(view))
+    assert [one.kind for one in calm if not one.is_quiet] == ["gpu"]
+    assert job.draw(fresh(view), 120, 40).plan.rows == rows
+
+
+def test_a_chart_that_shows_the_finding_has_a_place_on_small_screens() -> None:
+    """What is written is drawn where a finding is about that, in place of something else."""
+    view = with_finding("checkpoint", 1, rule="checkpoint_pauses")
+    assert [one.kind for one in shown(view, (80, 24))][:2] == ["gpu", "write"]
+    view.diagnosis = nothing(view.snapshot)
+    assert "write" not in [one.kind for one in shown(fresh(view), (80, 24))]
+
+
+def test_a_chart_of_which_nothing_was_ever_read_takes_no_rows() -> None:
+    """A job without loader workers has no chart of them."""
+    view = with_finding("main_process", 1, rule="loader_in_main_process")
+    assert [one.kind for one in shown(view)] == ["gpu", "main", "read", "write"]
+    assert not any("workers  " in line for line in job_drawn(fresh(view), 120, 40))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50), (40, 12)], ids=str)
+def test_the_rank_that_the_others_wait_for_comes_first(size: tuple[int, int]) -> None:
+    """Below the launcher, its workers below it, with its state; it is drawn against the others."""
+    view = with_finding("imbalanced", 8)
+    every = view.gpus
+    late = (every[6].uuid,)
+    found = starved(
+        view.snapshot, rule="straggler", gpus=tuple(one.uuid for one in every), late=late
+    )
+    view.diagnosis = diagnosis(view.snapshot, found)
+    launcher, first, *others = rows_of(job_drawn(view, *size))
+    assert "launcher" in launcher
+    assert re.search("rank 6" if size[0] < 60 else "rank 6  straggler", first)
+    assert all("8 " in row for row in others[:1])
+    assert not any("rank 6" in row for row in others)
+    frame = job.draw(fresh(view), *size)
+    hues = [style for line in frame.lines for text, style in line if "straggler" in text]
+    assert set(hues) <= {"late"}
+    culprit, rest, *_ = shown(fresh(view), size)
+    assert (culprit.label, culprit.style) == ("GPU 6 power", "late")
+    assert (rest.label, rest.is_quiet) == ("7 others power", True)
+
+
+def test_what_is_known_stands_in_columns() -> None:
+    """Labels begin in one column, and what they say in another; on wide screens twice."""
+    lines = job_drawn(with_finding("starved", 1), 120, 40)
+    job_, data = [next(one for one in lines if f"  {label} " in one) for label in ("job", "data")]
+    assert job_.index("job") == data.index("data")
+    assert job_.index("PID 4242") == data.index("2 loader workers")
+    assert job_.index("env") == data.index("CPU")
 
 
 # -- the end --------------------------------------------------------------------------------

@@ -246,6 +246,28 @@ def test_the_scale_of_a_chart_is_fixed() -> None:
     assert set(tops[1]) <= set("▄▅▆▇")
 
 
+def test_means_change_every_two_seconds() -> None:
+    """A number that changes with every look is not read; the first look has what it read."""
+    said = []
+    past: list[Snapshot] = []
+    for second in range(101, 107):
+        past.append(snapshot(at=float(second), gpus=(gpu(busy_percent=10.0 * (second - 100)),)))
+        frame = overview.draw(view_of(past[-1], history=history_of(past)), 120, 12)
+        said.append(re.search(r"(\d+)%", gpu_lines(frame, "GPU-a")[0])[1])
+    assert said[0] == "10"
+    assert said[1] == said[2] != said[3] == said[4] != said[5]
+
+
+def test_a_value_over_its_limit_is_as_bold_as_others() -> None:
+    """In the colour of the state that it explains."""
+    what = scene("throttled", 8, seconds=120)
+    runs = [run for line in overview.draw(view_of(what), 120, 40).lines for run in line]
+    hot = [style for text, style in runs if text.strip() in {"88C", "89C", "90C"}]
+    assert hot
+    assert set(hot) == {"throttled value"}
+    assert view_of(what).palette["throttled value"].bold
+
+
 # -- the table ------------------------------------------------------------------------------
 
 
@@ -624,6 +646,28 @@ def test_a_moment_at_which_nothing_was_found_says_so() -> None:
     """Findings before and after it are not about it; on a screen with one line it has that."""
     for size in ((120, 40), (80, 24), (40, 12)):
         assert "no finding held" in "\n".join(drawn(looking_back(200.0, LOADER), *size))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+def test_a_past_of_which_no_process_is_kept_is_blank(size: tuple[int, int]) -> None:
+    """With one note on it. Only charts on the page's time axis show the cursor."""
+    view = view_of(scene("starved", 1, seconds=60))
+    now = view.window.now
+    view.timeline = Timeline(300.0, now, now - 200.0)
+    frame = overview.draw(view, *size)
+    rows = [plain(frame.lines[zone.y]) for zone in frame.zones if zone.action == "process"]
+    assert rows
+    assert not any(re.search(r" - | -$", row) for row in rows)
+    noted = [line for line in map(plain, frame.lines) if "not kept so far back" in line]
+    assert len(noted) == (size == (120, 40))
+    under = [
+        sum(len(text) for text, style in line if style.startswith("c:")) for line in frame.lines
+    ]
+    assert max(under) == 1
+    host = next(y for y, line in enumerate(map(plain, frame.lines)) if "cores" in line)
+    assert under[host : host + 3] == [0, 0, 0]
+    view.timeline = Timeline()
+    assert "not kept" not in "\n".join(map(plain, overview.draw(view, *size).lines))
 
 
 def test_findings_of_the_past_are_counted_gravest_first() -> None:

@@ -168,8 +168,8 @@ def who_briefly(window: Window, gpu: GpuFacts) -> str:
     rank = rank_of(window, gpu)
     if gpu.identity.machine is not None:
         return who(window, gpu)
-    known = rank is not None and rank.rank is not None
-    return f"{words.briefly([gpu])} (rank {rank.rank})" if known else words.briefly([gpu])
+    number = "" if rank is None or rank.rank is None else f" (rank {rank.rank})"
+    return words.briefly([gpu]) + number
 
 
 def name_of(rank: RankFacts) -> str:

@@ -258,7 +258,8 @@ PIPELINE = Cases("pipeline_bubbles", {
     ),
     "too fast to be seen": (
         stages(None, busy=w.steady(25.0)),
-        {"summary": "one after the other, it seems", "weaker": "one at a time"},
+        {"summary": "one after the other, it seems", "weaker": "one at a time",
+         "missing": ("utilisation finer than the steps",)},
     ),
 }, {
     "in step": (stages(0.9), "not work in turns"),
