@@ -40,7 +40,7 @@ RULE = Rule(
     cure=(
         Advice(
             "Reset the GPU or restart the machine (look for Xid in the kernel log first), and "
-            "start the job from its last checkpoint.",
+            "resume from the last checkpoint.",
             why="no process can use that GPU until then",
         ),
     ),

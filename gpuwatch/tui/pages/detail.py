@@ -333,7 +333,7 @@ def _verdict(view: View, gpu: Gpu, width: int, height: int) -> list[Line]:
         found = replace(found, findings=both, causes=both, verdict=verdict)
         view = replace(view, diagnosis=found, spans=spans)
     page = Page(view, width, height, has_boxes(width, height), view.window, [gpu])
-    return findings.PANEL.draw(page, rows)[0]
+    return findings.PANEL.draw(page, rows)[0] if rows else []
 
 
 def _charts(view: View, live: Gpu, width: int) -> list[Trace]:

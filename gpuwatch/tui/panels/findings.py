@@ -364,7 +364,7 @@ def _draw(page: Page, rows: int) -> Drawn:
     findings = _findings_to_show(page)
     then = _then(page, rows - marked)
     trouble = _trouble(page, findings, rows - marked - len(then))
-    free = rows - marked - len(then) - len(trouble)
+    free = max(0, rows - marked - len(then) - len(trouble))
     lines = _found(page, findings, min(1, free) if then else free, bool(trouble))
     if then:
         # What holds now has no colour beside what held then.
@@ -435,7 +435,7 @@ def _trouble(page: Page, findings: Sequence[Finding], most: int) -> list[Line]:
     if not findings and (view.diagnosis is None or not page.gpus):
         return _problem_lines(view, page.width, most)
     if _problems_are_grave(view):
-        return _problem_lines(view, page.width, 1)
+        return _problem_lines(view, page.width, min(1, most))
     # A finding has its sentence and what to do.
     return _problem_lines(view, page.width, min(1, most - max(1, min(2 * len(findings), most))))
 
@@ -495,7 +495,7 @@ def _findings(view: View, findings: Sequence[Finding], width: int, most: int) ->
     note = f"+{more} more (d)" if width >= 60 else f"+{more}"
     room = width - len(note) - 2 if more else width
     rows = [_in_a_line(view, one, width, room) for one in shown]
-    if more:
+    if more and rows:
         rows[-1].pad_to(width - len(note) - 1).add(note, "key")
     return [row.line() for row in rows]
 

@@ -247,6 +247,16 @@ def quiet_readings(view: View, gpus: Sequence[Gpu]) -> list[str]:
     return had
 
 
+def _quiet_text(gpu: Gpu, name: str, *, labelled: bool) -> str:
+    """Return one of ``QUIET`` for a line, as wide as on the next look, with its label or room for
+    that. The unit of a clock says what it is."""
+    most = gpu.identity.sm_clock_max_mhz if name == "sm_clock_mhz" else None
+    text = GPU[name].text(getattr(gpu.reading, name), most)
+    text = text.rjust(QUIET[name] if most is None else len(f"9999/{most}MHz"))
+    label = "" if name == "sm_clock_mhz" else f"{GPU[name].short} "
+    return (label if labelled else " " * len(label)) + text
+
+
 class Fact(NamedTuple):
     """Numbers of a GPU that have no chart: as they stand among others in a line, each as wide as on
     the next look, and as (label, number) for lines of their own."""
@@ -493,7 +503,6 @@ NUMBER_END = 22
 _LIST_LEAD = NUMBER_END + 2
 """Cells before a chart that has no scale beside it."""
 _LABEL_WIDTH = 7
-_TICK_WIDTH = 5
 _STATE_WIDTH = 10
 _NAME_WIDTH = 9
 _NARROW, _ALIGNED, _BROAD = 60, 76, 120
@@ -503,8 +512,6 @@ _TICK_ROWS = 3
 """A chart of so many rows has ticks."""
 _LESS_POWER, _MORE_POWER = 12, 24
 """Rows of a stacked GPU from which on its power has two, and three."""
-_LABEL = re.compile(r"[^\W\d][^\s\d]*(?= )")
-"""Word in a line of facts that is followed by another or by the number that it names."""
 _FACTS_BESIDE = 18
 """Rows of a stacked GPU from which on its facts stand beside the chart, not above it."""
 
@@ -662,21 +669,23 @@ class GpuPainter:
         width = max(0, min(self._name_width, most))
         return row.add(left(brief_name(gpu.identity, width), width, self._ellipsis), style)
 
-    def _add_facts(self, row: Row, gpu: Gpu, *, labelled: bool = True) -> Row:
-        """Add the quieter numbers, in the same places for every GPU, ``labelled`` or below such a
-        line, and at the right what is unusual."""
+    def _add_facts(self, row: Row, gpu: Gpu) -> Row:
+        """Add numbers without a chart, in the same places for every GPU."""
         gpu = shown_gpu(self._view, gpu, facts=True)
+        return self._add_texts(row, gpu, [text for text, _ in facts(gpu, self._view.slow_link)])
+
+    def _add_texts(self, row: Row, gpu: Gpu, texts: Sequence[str]) -> Row:
+        """Add as many of ``texts`` as fit, and at the right what is unusual."""
         unusual: list[Run] = []
         room = row.room - 1
         for text, style in self._unusual(gpu):
             if room >= len(text) + 2:
                 unusual += [("  ", "text"), (text, style)]
                 room -= len(text) + 2
-        for text, _ in facts(gpu, self._view.slow_link):
+        for text in texts:
             if room < len(text) + 2:
                 break
-            shown = text if labelled else _LABEL.sub(lambda label: " " * len(label[0]), text)
-            row.add("  ").add(shown, "label")
+            row.add("  ").add(text, "label")
             room -= len(text) + 2
         row.pad_to(row.used + room)
         return row.add_runs(unusual, sum(len(text) for text, _ in unusual))
@@ -747,10 +756,6 @@ class GpuPainter:
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
             words.append(("range", reach, "dim"))
         return lines, words
-
-    def _ticks(self, number: int, rows: int) -> str:
-        """Return the scale beside row ``number`` of a chart, from the top."""
-        return right(scale_marks(rows).get(number, ""), _TICK_WIDTH) if rows >= _TICK_ROWS else ""
 
     # -- styles ---------------------------------------------------------------------------
 
@@ -853,12 +858,10 @@ class GpuPainter:
         room = self._width - self._lead - _AFTER_NUMBERS
         room -= sum(one.cells for one in self._columns)
         chart, _ = self._busy(gpu, busy, state, self._lead, room, rows, braille=rows == 1)
-        lines, below = (
-            [],
-            self._below_state(
-                gpu, rows - 1, work_said(self._view, gpu, state, self._window.grid(room))
-            ),
-        )
+        work = None
+        if rows > 1 and room > 0:
+            work = work_said(self._view, gpu, state, self._window.grid(room))
+        lines, below = [], self._below_state(gpu, rows - 1, work)
         for number, drawn in enumerate(chart):
             row = begin if number == 0 else Row(self._width).add(" " * (3 + self._index_width))
             for text, style in below[number - 1] if number else []:
@@ -957,7 +960,10 @@ class GpuPainter:
                 row.add(" " if gap else "  ")
                 row.add_runs(self._gauge(metric, gauge_width), gauge_width)
             gap = "  "
-        return self._add_facts(row, gpu, labelled=first).line()
+        gpu = shown_gpu(self._view, gpu, facts=True)
+        names = [] if gpu.lost else self._quiet
+        texts = [_quiet_text(gpu, name, labelled=first) for name in names]
+        return self._add_texts(row, gpu, texts).line()
 
 
 # -- the GPU half of the overview ------------------------------------------------------------------

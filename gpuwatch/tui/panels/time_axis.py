@@ -139,13 +139,18 @@ def shown_host(view: View, host: Host) -> Host:
     of now; what flickers as means over the time that the charts show."""
     history = view.history
     if view.timeline.moment is None:
+        window = view.window_of_means
         means = {
             name: mean
             for name in _FLICKERING_OF_HOST
             if getattr(host, name) is not None
-            if (mean := mean_shown(history.host(name), view.window_of_means)) is not None
+            if (mean := mean_shown(history.host(name), window)) is not None
         }
-        return replace(host, **means)  # type: ignore[arg-type]
+        # Cores are shown as they are now, and as seldom anew as the means.
+        before: tuple[TimeWindow, Host] | None = view.kept.get("shown cores")
+        if before is None or before[0] != window or before[1].name != host.name:
+            before = view.kept["shown cores"] = window, host
+        return replace(host, core_percents=before[1].core_percents, **means)  # type: ignore[arg-type]
     values = {
         name: _value(view, history.host(name), whole=HOST[name].whole) for name in HOST_SERIES
     }

@@ -529,3 +529,14 @@ def test_the_tree_says_how_many_rows_are_out_of_sight(width: int) -> None:
     seen = sum("worker " in line and " 42" in line for line in frame_lines)
     heading = next(line for line in frame_lines if "ROLE" in line)
     assert f"▼{30 - seen}" in heading
+
+
+def test_labels_of_the_numbers_of_gpus_stand_in_the_first_line() -> None:
+    """The numbers of the others are below them, and end where those of the first do."""
+    view = job_view_of(scene("reported", 8, attached=True))
+    lines = [line for line in job_drawn(view, 200, 50) if re.match(r"│ +\d +\w+ ", line)]
+    assert len(lines) >= 4
+    for label in ("mem", "power", "temp", "SM", "tensor"):
+        assert [label in line for line in lines] == [True, *[False] * (len(lines) - 1)]
+    for unit in (r"G\b", r"W\b", r"C\b", "MHz"):
+        assert len({re.search(rf"\d{unit}", line).end() for line in lines}) == 1

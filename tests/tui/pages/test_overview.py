@@ -258,6 +258,17 @@ def test_means_change_every_two_seconds() -> None:
     assert said[1] == said[2] != said[3] == said[4] != said[5]
 
 
+def test_bars_of_cores_are_drawn_anew_every_two_seconds() -> None:
+    """As seldom as the numbers beside them."""
+    said = []
+    view = view_of(snapshot(at=100.0))
+    for second in range(100, 104):
+        percents = (25.0 * (second - 100), 100.0)
+        view.snapshot = snapshot(at=float(second), host=Host(name="box", core_percents=percents))
+        said.append(plain(overview.draw_host(view, 120, 3)[0]).partition("cores")[2])
+    assert said[0] == said[1] != said[2] == said[3]
+
+
 def test_a_value_over_its_limit_is_as_bold_as_others() -> None:
     """In the colour of the state that it explains."""
     what = scene("throttled", 8, seconds=120)
