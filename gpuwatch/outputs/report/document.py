@@ -50,7 +50,7 @@ from gpuwatch.outputs.report.model import (
     without_profiles,
 )
 from gpuwatch.outputs.report.words import Times, grouped, hours
-from gpuwatch.outputs.terminal import Column
+from gpuwatch.outputs.terminal import Column, cut
 
 # --- blocks -----------------------------------------------------------------------------------
 
@@ -1215,6 +1215,8 @@ def comparison_json(comparison: Comparison) -> str:
 
 # --- the report -------------------------------------------------------------------------------
 
+TITLE_CELLS = 100
+"""Cells of a command in a title."""
 PROBLEMS_SHOWN = {"text": 4, "page": 12}
 
 
@@ -1243,7 +1245,7 @@ def report_document(report: Report, form: str, *, previous: Report | None = None
     if previous is not None:
         changes = compared_table(compare(previous, report))
         sections.append(Section("Since the last run", [changes]))
-    who = report.machine or "" if job is None else words.command(job)
+    who = report.machine or "" if job is None else cut(words.command(job), TITLE_CELLS)
     title = f"GPU report: {who}, {words.when(report)}"
     return Document(
         title,

@@ -433,7 +433,7 @@ html{-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--page);color:var(--ink);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
 main{max-width:1120px;margin:0 auto;padding:28px 24px 56px}
-h1{font-size:13px;font-weight:600;letter-spacing:.02em;color:var(--soft);margin:0}
+h1{font-size:13px;font-weight:600;letter-spacing:.02em;color:var(--soft);margin:0;overflow-wrap:anywhere}
 h2{font-size:17px;font-weight:650;margin:40px 0 12px}
 h3{font-size:15px;font-weight:650;margin:0}
 p{margin:0 0 8px}
