@@ -344,7 +344,7 @@ def _charts(view: View, live: Gpu, width: int) -> list[Trace]:
     unscaled = {one.field.name for one in scaled if one.limit is None}
     named = rule_of(found[0].rule).charts if (found := about_gpu(view.diagnosis, gpu.uuid)) else ()
     work = work_said(view, gpu, state, view.window.grid(job_charts.span(width)[1]))
-    said = [] if work is None else [work]
+    said = _now(view, live, busy.field) if work is None else [work]
     charts = [
         Trace(
             kind="gpu",
@@ -354,7 +354,7 @@ def _charts(view: View, live: Gpu, width: int) -> list[Trace]:
             style=FED.hue,
             series=view.history.gpu(gpu.uuid, busy.field.name),
             held=held_up(view, gpu.uuid),
-            words=[(state.word, "", state.hue), *said, *_now(view, live, busy.field)],
+            words=[(state.word, "", state.hue), *said],
         )
     ]
     for name in _CHARTS:

@@ -41,7 +41,7 @@ def marked(drive: Driven) -> list[str]:
 async def test_the_selection_stays_on_its_process_when_the_order_changes() -> None:
     """The busiest process changes; the mark goes where the selected process goes."""
     before = machine(*(process(pid, cpu_percent=float(pid)) for pid in (1, 2, 3)))
-    after = machine(*(process(pid, cpu_percent=float(-pid)) for pid in (1, 2, 3)), at=101.0)
+    after = machine(*(process(pid, cpu_percent=float(-pid)) for pid in (1, 2, 3)), at=102.0)
     async with driven(before) as drive:
         await drive.press("t", "s", "s", "s", "tab", "down")
         assert drive.view.sort == "cpu"
