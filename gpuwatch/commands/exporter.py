@@ -80,8 +80,14 @@ def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
 @option_gpu()
 @option_refused(
     "--pid",
-    "The exporter serves all jobs, each by its name: choose one in the query, or serve their PIDs "
-    "with --pids.",
+    why="The exporter serves all jobs, each by its name: choose one in the query, or serve their "
+    "PIDs with --pids.",
+)
+@option_refused(
+    "-u",
+    "--user",
+    why="The exporter serves the jobs of all users, and says whose each is: choose one in the "
+    'query, as in gpuwatch_job_lost_gpu_seconds_total{user="ada"}.',
 )
 def exporter_command(
     listen: tuple[str, int],

@@ -151,10 +151,10 @@ def _refuse(_context: object, option: click.Parameter, value: object) -> None:
     raise click.UsageError(option.help or "")
 
 
-def option_refused(name: str, why: str) -> Decorator:
+def option_refused(*names: str, why: str) -> Decorator:
     """Add an option that other commands have, which ends with a sentence: why this one has not."""
-    own = f"refused_{name.strip('-')}"
-    return click.option(name, own, hidden=True, expose_value=False, callback=_refuse, help=why)
+    own = f"refused_{names[-1].strip('-')}"
+    return click.option(*names, own, hidden=True, expose_value=False, callback=_refuse, help=why)
 
 
 def option_gpu() -> Decorator:

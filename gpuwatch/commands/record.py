@@ -228,7 +228,8 @@ def _report_end(state: RecordingState, watched: float, whole: bool) -> int:
     if state.lost_snapshots:
         sentence += f"; {units.plural(state.lost_snapshots, 'snapshot')} lost"
     with contextlib.suppress(OSError, NoOutputError, ReaderGoneError):
-        print_text(f"{sentence}.")
+        named = shown(shlex.quote(str(state.path)))
+        print_text(f"{sentence}. gpuwatch report {named} says what happened.")
     if state.trouble is not None:
         return complain((state.trouble + " ").partition(". ")[0] + ".", EXIT_OUTPUT)
     if not whole:

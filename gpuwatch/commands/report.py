@@ -201,8 +201,8 @@ def _refuse(references: Sequence[str], cut: Cut, *, rediagnose: bool) -> None:
 @option_user()
 @option_refused(
     "--pid",
-    "Two runs have processes of their own: compare what gpuwatch report BEFORE --pid PID --json "
-    "and gpuwatch report AFTER --pid PID --json print.",
+    why="Two runs have processes of their own: compare what gpuwatch report BEFORE --pid PID "
+    "--json and gpuwatch report AFTER --pid PID --json print.",
 )
 @_form_options("the comparison")
 def compare_command(

@@ -191,6 +191,11 @@ def needs_time(says: str) -> bool:
     return _NOT_YET in says.lower()
 
 
+def of_the_past(says: str) -> str:
+    """Return what an open question says once nothing more will be read."""
+    return says.replace("enough data yet", "enough data")
+
+
 def is_of_start(says: str) -> bool:
     """Check whether a question is open because the job starts."""
     return _STARTS in says

@@ -166,7 +166,8 @@ def _watched(report: Report) -> str:
     count = units.plural(len(report.gpus), "GPU")
     simulated = " (a simulated machine)" if report.simulated else ""
     if source is None:
-        return f"Watched {count} for {length}, {readings}{simulated}."
+        what = f"{count} for {length}" if report.gpus else f"for {length}, without a GPU"
+        return f"Watched {what}, {readings}{simulated}."
     kind = LOG_KINDS.get(source.kind, "a recording")
     interval = source.interval_seconds
     every = "" if interval is None else f", one every {units.interval(float(f'{interval:.2g}'))}"

@@ -196,10 +196,14 @@ class Display:
         self.answer(f"theme: {app.theme}")
 
     def action_save_picture(self) -> None:
+        self.save("picture", self.picture())
+
+    def save(self, what: str, text: str, *name: str) -> None:
+        """Write ``text`` to a file, and say where; ``name``: as ``picture.save`` takes it."""
         try:
-            path = picture.save(self.picture(), time.time())
+            path = picture.save(text, time.time(), *name)
         except OSError as error:
-            self.answer(f"the picture could not be saved: {error.strerror or error}")
+            self.answer(f"the {what} could not be saved: {error.strerror or error}")
         else:
             self.answer(f"saved {clean(str(path))}")
 

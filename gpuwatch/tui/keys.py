@@ -153,7 +153,11 @@ DETAIL_KEYS: tuple[Key, ...] = (
     *_quiet(*_DIAGNOSIS_KEYS, *TIMELINE_KEYS),
 )
 
-REPORT_KEYS: tuple[Key, ...] = (Key("escape,R,enter,backspace", "back"), *_SCROLL_KEYS)
+REPORT_KEYS: tuple[Key, ...] = (
+    Key("escape,R,enter,backspace", "back"),
+    Key("w", "app.save_report", "w", "in the report: save it as an HTML page", "Job"),
+    *_SCROLL_KEYS,
+)
 
 FLEET_KEYS: tuple[Key, ...] = (
     Key("up", "move(-1)", "up down", "move the selection", "Hosts"),
@@ -188,7 +192,7 @@ REPLAY_KEYS: tuple[Key, ...] = (
 NOT_IN_REPLAY = frozenset(
     {
         *("pause", "speed(1)", "pane", "app.end_process", "app.all_processes", "app.report"),
-        *("app.stacks", "app.to_mark(-1)", "app.move_cursor(-1)"),
+        *("app.save_report", "app.stacks", "app.to_mark(-1)", "app.move_cursor(-1)"),
     }
 )
 """Actions that a replay has not, or that ``REPLAY_KEYS`` describes."""
@@ -289,7 +293,7 @@ EVIDENCE_FOOTER = _footer(
 )
 REPORT_FOOTER = _footer(
     (*REPORT_KEYS, *APP_KEYS),
-    *("q|back", "up down|scroll:scroll_body(1)", "save:save_picture"),
+    *("q|back", "up down|scroll:scroll_body(1)", "save as HTML:save_report"),
 )
 FLEET_FOOTER = _footer(
     (*FLEET_KEYS, *APP_KEYS),
@@ -324,6 +328,7 @@ def described(*, replay: bool, fleet: bool = False) -> list[tuple[str, list[Key]
         shown = [key for key in FLEET_KEYS if key.shown]
         return [("Hosts", shown), ("General", others)]
     keys = [*OVERVIEW_KEYS, *APP_KEYS, *JOB_KEYS, *FINDINGS_KEYS, *EVIDENCE_KEYS, *DETAIL_KEYS]
+    keys += REPORT_KEYS
     groups: tuple[str, ...] = _GROUPS
     if replay:
         keys = [*REPLAY_KEYS, *[key for key in keys if key.action not in NOT_IN_REPLAY]]

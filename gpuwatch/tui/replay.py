@@ -351,9 +351,12 @@ class ReplayClock:
 
 
 _LEAD_SECONDS = 60.0
-"""Time into a finding at which it is shown: by then the diagnosis has said it."""
+"""Time into a finding at which it is shown: by then the diagnosis has said it. Of one that is
+shorter than twice that, its middle."""
 _SAME_SECONDS = 30.0
 """Distance up to which findings that begin together are gone to together."""
+_NEAR_SHARE = 0.1
+"""Distance of what is no other stop, as a share of a short recording."""
 
 
 class FindingStop(NamedTuple):
@@ -365,7 +368,7 @@ def beside(state: ReplayState, at: float, step: int) -> FindingStop | str:
     """Return the first stop after ``at`` (1), or the last one before it (-1); else why there is
     none."""
     # A snapshot lies up to an interval before the moment gone to.
-    near = _SAME_SECONDS / 2
+    near = min(_SAME_SECONDS / 2, (state.last - state.first) * _NEAR_SHARE)
     found = stops(state.findings, state.last)
     if step > 0:
         stop = next((stop for stop in found if stop.at > at + near), None)
@@ -381,7 +384,7 @@ def beside(state: ReplayState, at: float, step: int) -> FindingStop | str:
 
 
 def stops(findings: Sequence[Episode], last: float) -> list[FindingStop]:
-    """Return a stop for each finding, in order: a minute into it, or at its end. Those that are
+    """Return a stop for each finding, in order: a minute into it, or in its middle. Those that are
     good to know are stops only where nothing is wrong; those that begin together are one, of the
     gravest."""
     wrong = [span for span in findings if span.severity != "info"] or findings
@@ -389,7 +392,8 @@ def stops(findings: Sequence[Episode], last: float) -> list[FindingStop]:
     for span in sorted(wrong, key=lambda one: one.begin_unix_seconds):
         begin = span.begin_unix_seconds
         end = last if span.end_unix_seconds is None else min(last, span.end_unix_seconds)
-        stop = FindingStop(max(begin, min(begin + _LEAD_SECONDS, end - 1.0)), span)
+        lead = min(_LEAD_SECONDS, max(0.0, end - begin) / 2)
+        stop = FindingStop(begin + lead, span)
         if not found or begin - found[-1].finding.begin_unix_seconds > _SAME_SECONDS:
             found.append(stop)
         elif span.severity == "error" != found[-1].finding.severity:

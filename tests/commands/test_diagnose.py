@@ -461,6 +461,7 @@ def test_a_log_that_is_ambiguous_says_what_would_help(
         reading = replace(gpu.reading, busy_percent=50.0)
         half.append(replace(snapshot, gpus=(replace(gpu, reading=reading),)))
     path = logged(tmp_path, query_log(half, ("timestamp", "index", column)))
+    assert "data yet" not in diagnose(path, code=3).words
     _, _, decides = diagnose(path, code=3).words.partition("Needed for a diagnosis: ")
     assert wanted in decides
 

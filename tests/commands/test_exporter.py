@@ -79,6 +79,7 @@ def test_what_cannot_be_served_is_refused(gpuwatch: Gpuwatch) -> None:
         ("--listen no.host.invalid:0", "Cannot serve on no.host.invalid:0"),
         ("--listen 192.0.2.1:0", "Cannot serve on 192.0.2.1:0"),
         ("--web-config none.yml", "none.yml"), ("--interval 0.1", "between"),
+        ("--pid 7", "serve their PIDs with --pids"), ("-u ada", 'in the query, as in'),
     ):  # fmt: skip
         assert says in gpuwatch("exporter", "--demo", *options.split(), code=2).err
 

@@ -61,11 +61,12 @@ def count(path: Path) -> int:
 
 
 def test_it_records_for_the_time_asked_for(tmp_path: Path) -> None:
-    """And says so in a sentence; without a terminal nothing else."""
+    """And says so in a sentence, with what comes next; without a terminal nothing else."""
     path = tmp_path / "run.jsonl.zst"
     done = record(tmp_path, "-o", "run.jsonl.zst", "--for", "1s", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"Recorded \d+ snapshots of \d+s to \S+ \([\d.]+K\)\.\n", done.stdout)
+    assert re.fullmatch(r"Recorded \d+ snapshots of \d+s to \S+ \([\d.]+K\)\. .*\n", done.stdout)
+    assert done.stdout.endswith(f"gpuwatch report {path} says what happened.\n")
     found, _ = read(path)
     # A busy machine misses some.
     assert len(found) >= 2

@@ -282,6 +282,12 @@ def test_without_a_gpu_the_trouble_is_the_verdict() -> None:
     assert len(diagnosis_page(none).splitlines()) == 3
 
 
+def test_a_watch_without_a_gpu_counts_none() -> None:
+    """It says for how long it was watched, and that there was none."""
+    made = dataclasses.replace(watched(), report=replaced(watched().report, gpus=()))
+    assert "Watched for 30s, without a GPU, " in diagnosis_page(made)
+
+
 def test_stacks_come_after_the_findings() -> None:
     """One line a process, also where it could not be sampled."""
     stacks = (StackReport(pid=4242, rank=0, problem="It may not be sampled."),)

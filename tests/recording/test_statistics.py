@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.outputs.report.accumulator import gpu_usage, host_usage, job_usage
+from gpuwatch.outputs.report.figures import gpu_usage, host_usage, job_usage
 from gpuwatch.recording.statistics import Part, Statistics, by_weight
 from tests.support.recordings import simulated
 

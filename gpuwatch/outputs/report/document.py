@@ -50,7 +50,7 @@ from gpuwatch.outputs.report.model import (
     without_profiles,
 )
 from gpuwatch.outputs.report.words import Times, grouped, hours
-from gpuwatch.outputs.terminal import Column
+from gpuwatch.outputs.terminal import Column, cut
 
 # --- blocks -----------------------------------------------------------------------------------
 
@@ -96,6 +96,17 @@ class Table(NamedTuple):
     """Number of rows left out."""
     judged: bool = False
     """The last column says ``better`` or ``worse``."""
+
+
+class ToDo(NamedTuple):
+    """What to do about one finding, and what it cost: what the verdict says is left out."""
+
+    cause: str
+    severity: str
+    when: str
+    cost: str
+    gain: str
+    advice: Sequence[str]
 
 
 class Found(NamedTuple):
@@ -184,7 +195,7 @@ class Cards(NamedTuple):
     left: int
 
 
-Block = Paragraph | FactLine | Labelled | Bullets | Table | Found | Timeline | Cards
+Block = Paragraph | FactLine | Labelled | Bullets | Table | ToDo | Found | Timeline | Cards
 
 
 @dataclass(frozen=True)
@@ -341,6 +352,18 @@ class Group:
                 parts += [each.change for each in one.advice if each.wanted is not None]
             yield "; ".join(parts)
         yield from [f"and {left} more"] if (left := len(self.uses) - JOBS_SHOWN) > 0 else []
+
+    def to_do(self, said: str) -> ToDo:
+        """Return what to do about it, less what is ``said``."""
+        cost, gain = [
+            "" if text in said else text for text in (self.cost_words(), self.gain_words())
+        ]
+        advice = [advice_line(one) for one in self.cause.advice]
+        return ToDo(self.named, self.severity, self.when(), cost, gain, advice)
+
+    def evidence(self) -> Found:
+        """Return what was found and why, without what ``to_do`` says."""
+        return self.found()._replace(cost="", advice=(), gain="")
 
     def found(self) -> Found:
         evidence = [one for one in self.cause.evidence if one.value is not None]
@@ -1192,77 +1215,83 @@ def comparison_json(comparison: Comparison) -> str:
 
 # --- the report -------------------------------------------------------------------------------
 
+TITLE_CELLS = 100
+"""Cells of a command in a title."""
 PROBLEMS_SHOWN = {"text": 4, "page": 12}
 
 
 def report_document(report: Report, form: str, *, previous: Report | None = None) -> Document:
-    """Return the document in the order of ``form`` (``text`` or ``page``). ``previous``: the report
-    of the job's run before."""
+    """Return the document, for ``form`` (``text`` or ``page``): the verdict, what to do, the
+    charts, what it is about, and then all else. ``previous``: the run before this one."""
     job = report.job
-    chart = Section("Over time", [timeline(report)])
-    found = Section("Findings", [group.found() for group in groups(report)])
-    figures = Section("GPUs", list(gpu_blocks(report, form)))
     machine = Labelled("Machine", list(host_facts(report)))
     several = len(report.phases) > 1
-    phases = Section("Phases", list(phase_blocks(report, form)) if several else [])
     problems = [*quality_sentences(report), *report.problems[: PROBLEMS_SHOWN[form]]]
-    quality_ = Bullets("Data quality", problems)
     alone = job is not None and report.source is None
     sections = [
         Section("", list(_head(report, form, previous))),
-        *([figures] if form == "text" else [chart, found, figures]),
-        phases,
+        Section("Over time", [timeline(report)]),
+        Section("What it was", list(_about(report))),
+        Section("Findings", [group.evidence() for group in groups(report)]),
+        Section("GPUs", list(gpu_blocks(report, form))),
+        Section("Phases", list(phase_blocks(report, form)) if several else []),
         Section("Job", [] if job is None else [Labelled("Job", job_facts(job))]),
-        *([chart, found] if form == "text" else [cards_section(report)]),
+        *([cards_section(report)] if form == "page" else []),
         Section("Jobs", list(job_blocks(report, form))),
         Section("Processes", list(process_blocks(report, form))),
         Section("Machine", [machine] if machine.facts and not alone else []),
-        Section("Data quality", [] if alone else [quality_]),
+        Section("Data quality", [] if alone else [Bullets("Data quality", problems)]),
     ]
     if previous is not None:
         changes = compared_table(compare(previous, report))
         sections.append(Section("Since the last run", [changes]))
-    title = words.when(report)
-    who = report.machine or "" if job is None else words.command(job)
+    who = report.machine or "" if job is None else cut(words.command(job), TITLE_CELLS)
+    title = f"GPU report: {who}, {words.when(report)}"
     return Document(
-        f"GPU report: {who}, {title}",
-        "GPU report",
+        title,
+        title,
         report.simulated,
         [section for section in sections if section.blocks],
     )
 
 
 def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]:
-    job, source = report.job, report.source
-    if job is not None:
-        yield from _head_of_job(report, job)
+    """Yield what it was like, whether all of it was seen, and what to do."""
+    job = report.job
+    idle, busy = report.total.idle_gpu_seconds, report.total.busy_percent
+    said = ""
+    if job is None or report.source is not None or report.phases or not report.gpus:
+        said = verdict(report)
+        yield from _headline(*verdict_parts(report), form)
+    elif idle is not None and busy is not None:
+        said = (
+            f"{words.amount(idle)} GPU-seconds idle, {units.percent(100.0 - busy)} of the time "
+            "watched."
+        )
+        yield Paragraph(said, "verdict")
+    if job is not None and job.failed:
+        yield Paragraph(job.exit_words, "bad")
+    if job is not None and (watched := watched_sentence(report)):
+        yield Paragraph(watched, "warn")
     if previous is not None and previous.job is not None:
         last, start = previous.job, previous.job.started_at_unix_seconds
         began = [] if start is None else [words.clock(start, "%F %H:%M")]
         # Of a run that failed the duration says little.
         when = ", ".join([*began, *([last.exit_words] if last.failed else [])])
         yield Paragraph(f"Compared with the last run ({when}) at the end.")
-    idle, busy = report.total.idle_gpu_seconds, report.total.busy_percent
-    if job is None or source is not None or report.phases or not report.gpus:
-        yield from _headline(*verdict_parts(report), form)
-    elif idle is not None and busy is not None:
-        yield Paragraph(
-            f"{words.amount(idle)} GPU-seconds idle, {units.percent(100.0 - busy)} of the time "
-            "watched.",
-            "verdict",
-        )
-    if source is not None:
+    for group in groups(report):
+        if group.cause.advice or group.cost:
+            yield group.to_do(said)
+
+
+def _about(report: Report) -> Iterable[Block]:
+    job = report.job
+    if job is not None:
+        yield Paragraph(words.command(job), "command")
+        yield FactLine(time_facts(report, job))
+        yield FactLine(place_facts(report, job))
+    if report.source is not None:
         yield from source_lines(report)
-
-
-def _head_of_job(report: Report, job: JobUsage) -> Iterable[Block]:
-    yield Paragraph(words.command(job), "command")
-    yield FactLine(time_facts(report, job))
-    yield FactLine(place_facts(report, job))
-    if job.failed:
-        yield Paragraph(job.exit_words, "bad")
-    if watched := watched_sentence(report):
-        yield Paragraph(watched, "warn")
 
 
 def _headline(head: str, why: str, form: str) -> list[Paragraph]:

@@ -84,6 +84,8 @@ def _block(block: document.Block) -> Iterable[str]:
             if block.left > 0:
                 more = f"And {block.left:,} more: gpuwatch report --json has them."
                 yield _element("p", more, "note")
+        case document.ToDo():
+            yield from _to_do(block)
         case Found():
             yield from _finding(block)
         case Timeline():
@@ -128,6 +130,20 @@ def _cells(row: Sequence[str], kinds: Sequence[str], judged: bool = False) -> st
         colour, shown = JUDGED.get(text, ("", text)) if judged else ("", text)
         cells.append(_element("td", shown, f"{kind} {colour}".strip()))
     return "".join(cells)
+
+
+def _to_do(block: document.ToDo) -> Iterable[str]:
+    yield f'<section class="finding {block.severity}"><header>'
+    yield _element("h3", block.cause)
+    yield _element("span", SEVERITY_MARKS[block.severity], "sev")
+    if block.cost:
+        yield _element("span", f"lost {block.cost}", "cost")
+    yield "</header>" + _element("p", block.when, "when") + "<dl>"
+    for label, line in zip(("Do", *[""] * len(block.advice)), block.advice, strict=False):
+        yield _element("dt", label) + _element("dd", line, "do")
+    if block.gain:
+        yield f"<dt>Gain</dt>{_element('dd', block.gain)}"
+    yield "</dl></section>"
 
 
 def _finding(found: Found) -> Iterable[str]:
@@ -417,7 +433,7 @@ html{-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--page);color:var(--ink);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
 main{max-width:1120px;margin:0 auto;padding:28px 24px 56px}
-h1{font-size:13px;font-weight:600;letter-spacing:.02em;color:var(--soft);margin:0}
+h1{font-size:13px;font-weight:600;letter-spacing:.02em;color:var(--soft);margin:0;overflow-wrap:anywhere}
 h2{font-size:17px;font-weight:650;margin:40px 0 12px}
 h3{font-size:15px;font-weight:650;margin:0}
 p{margin:0 0 8px}
@@ -511,7 +527,7 @@ font:12.5px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",m
 tfoot td,tfoot th{font-weight:650;border-top:1px solid var(--soft)}
 .up{color:var(--good)}.down{color:var(--bad)}
 .alert{border:1px solid var(--warnfill);border-radius:8px;background:var(--card);
-padding:10px 16px;margin:16px 0 0}
+padding:10px 16px;margin:16px 0}
 footer{margin-top:40px;border-top:1px solid var(--line);padding-top:12px}
 ul.plain{margin:10px 0 0;padding-left:18px;color:var(--soft);font-size:13.5px}
 ul.plain li{overflow-wrap:anywhere}

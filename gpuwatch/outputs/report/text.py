@@ -210,6 +210,8 @@ def write_block(page: Page, block: document.Block) -> None:
                 page.say(cut(sentence, 400), style=_STYLES[style], first=indent, later=indent * 2)
         case document.Table():
             _table(page, block)
+        case document.ToDo():
+            _to_do(page, block)
         case Found():
             _finding(page, block)
         case Timeline():
@@ -220,6 +222,20 @@ def _table(page: Page, made: document.Table) -> None:
     page.table(made.columns, [*made.rows, *([] if made.total is None else [made.total])])
     if made.left > 0:
         page.say(f"and {made.left:,} more (--json has them)", style=DIM)
+
+
+def _to_do(page: Page, block: document.ToDo) -> None:
+    page.gap()
+    mark = f"{block.severity}:"
+    first, *rest = wrap(f"{mark} {block.cause}, {block.when}", page.width, later="  ")
+    painted = page.paint(mark, COLOURS.get(block.severity, ""))
+    page.lines += [painted + first.removeprefix(mark), *rest]
+    for number, text in enumerate(block.advice):
+        page.labelled("" if number else "Do", text, "- ")
+    if block.gain:
+        page.labelled("Gain", block.gain)
+    if block.cost:
+        page.labelled("Lost", block.cost)
 
 
 def _finding(page: Page, found: Found) -> None:

@@ -6,7 +6,7 @@ Also the GPU or process under the cursor: opened, or ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpuwatch.jobs.stacks.sampler import StackSampler
     from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.model import Report
-    from gpuwatch.outputs.report.recorder import JobRecorder
+    from gpuwatch.outputs.report.recorder import JobRecorder, JobRecorders
     from gpuwatch.outputs.report.store import ReportStore
     from gpuwatch.tui.pages.screen import Dialog
     from gpuwatch.tui.terminal.frame import Line
@@ -50,11 +50,18 @@ NOTHING_YET = "nothing to report yet: this job has not been seen"
 
 class JobReportKeeper:
     """Keeper of the report of one job at a time. ``store`` is where reports are kept (by default
-    the user's), ``command`` how the only one was started."""
+    the user's), ``command`` how the only one was started; ``recorders`` has those of jobs that
+    were watched before."""
 
-    def __init__(self, store: ReportStore | None = None, command: str | None = None) -> None:
+    def __init__(
+        self,
+        store: ReportStore | None = None,
+        command: str | None = None,
+        recorders: Callable[[], JobRecorders] | None = None,
+    ) -> None:
         self._command = command
         self._store = store
+        self._recorders = recorders
         self._recorder: JobRecorder | None = None
         self._key: ProcessKey | None = None
         self._ended_at: float | None = None
@@ -117,6 +124,16 @@ class JobReportKeeper:
         self._written = (key, lines)
         return lines
 
+    def page(self) -> str | None:
+        """Return the report as an HTML page, as ``gpuwatch report --html`` writes it."""
+        from gpuwatch.outputs.report.document import report_document  # noqa: PLC0415
+        from gpuwatch.outputs.report.html import document_html  # noqa: PLC0415
+
+        report = self.report()
+        if report is None:
+            return None
+        return document_html(report_document(report, "page", previous=self._previous(report)))
+
     def note_exit(self, code: int | None) -> str | None:
         """Take how a job that gpuwatch started has ended: the snapshots do not know."""
         if code is None or code == self._exit_code:
@@ -155,6 +172,9 @@ class JobReportKeeper:
         says = self.close()
         self._before, self._final = self._final, None
         self._key, self._kept, self._ended_at, self._exit_code = key, False, None, None
+        if self._recorders is not None:
+            self._recorder = self._recorders().recorder(key)
+            return says
         from gpuwatch.outputs.report.recorder import JobRecorder  # noqa: PLC0415
 
         self._recorder = JobRecorder(key, command=self._command)
@@ -382,7 +402,9 @@ class JobController(Controller):
         self._diagnosis = diagnosis
         self._started = started
         self._reported = reported
-        self._report = JobReportKeeper(reports)
+        self._recorders: JobRecorders | None = None
+        self._first: Snapshot | None = None
+        self._report = JobReportKeeper(reports, recorders=self._all_recorders)
         self._term_sent: set[ProcessKey] = set()
         self._attached = attached
         if attached is None and started is not None:
@@ -406,12 +428,34 @@ class JobController(Controller):
             self._source.options.attached = view.job.key
         if self._started is not None:
             self._started.follow(snapshot, self._diagnosis.latest, self._diagnosis.ledger)
+        self._record(snapshot)
         report = self.report
         if report is self._report:
             message = report.take_snapshot(view.job.key, snapshot, self._diagnosis.latest)
             if message is not None:
                 self.display.say(message)
         view.job.write_report = self._written_report if report.ended else None
+
+    def _record(self, snapshot: Snapshot) -> None:
+        """Record the jobs that nobody looks at yet, for the reports of those that are opened."""
+        first, self._first = self._first, None
+        if self._recorders is None and first is None and self.view.job.key is None:
+            # The first picture does not wait until what records is loaded.
+            self._first = snapshot
+            return
+        recorders = self._all_recorders()
+        for one in filter(None, (first, snapshot)):
+            jobs = one.jobs
+            if self._started is not None:
+                jobs = tuple([job for job in jobs if not self._started.is_in(job)])
+            recorders.push(one, jobs, self._diagnosis.latest)
+
+    def _all_recorders(self) -> JobRecorders:
+        if self._recorders is None:
+            from gpuwatch.outputs.report.recorder import JobRecorders  # noqa: PLC0415
+
+            self._recorders = JobRecorders()
+        return self._recorders
 
     def every_second(self) -> bool:
         """Say how long sampling will still take."""
@@ -472,14 +516,36 @@ class JobController(Controller):
         """Show the report of the job so far, or of the one that has ended."""
         from gpuwatch.tui.pages.job import ReportScreen  # noqa: PLC0415
 
+        if not self._open_leading():
+            return
         # Snapshots come here before they are diagnosed.
         self.report.note_diagnosis(self._diagnosis.latest)
-        if self.view.job.key is None:
-            self.display.answer("the report is of one job: j opens it, then R")
-        elif self.report.report() is None:
+        if self.report.report() is None:
             self.display.answer(NOTHING_YET)
         else:
             self.display.show(ReportScreen(self.view, self._written_report))
+
+    def _open_leading(self) -> bool:
+        """Open the job that is meant, or that of the leading finding, where none is looked at yet;
+        say so where there is none."""
+        if self.view.job.key is not None:
+            return True
+        job, found = job_to_open(self.view), self._diagnosis.latest
+        if isinstance(job, str) and self.view.snapshot is not None and found is not None:
+            keys = [one.job for one in found.findings if one.job is not None]
+            job = next(filter(None, (find_job(self.view.snapshot.jobs, x) for x in keys)), job)
+        if isinstance(job, str):
+            self.display.answer(job)
+            return False
+        self.open(job)
+        return True
+
+    def action_save_report(self) -> None:
+        """Save the report that is shown, up to now."""
+        self.report.note_diagnosis(self._diagnosis.latest)
+        page = self.report.page()
+        if page is not None:
+            self.display.save("report", page, "gpuwatch-report", "html")
 
     # -- its stacks -------------------------------------------------------------------------------
 
@@ -491,6 +557,8 @@ class JobController(Controller):
         """Sample for some seconds where the job's main threads are, then show it."""
         from gpuwatch.tui.pages.job import JobScreen  # noqa: PLC0415
 
+        if not self._open_leading():
+            return
         job = self.view.job.last
         if self.samples and self.sampler is not None:
             self.sampler.stop()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -300,7 +300,8 @@ def _match(words: Sequence[str], choice: Choice) -> tuple[int, Collection[int]] 
     """Return how far ``choice`` is from what was typed, and which of its characters were; ``None``:
     some word is not in it. Nearest: its key, or a word of it that begins so; then any part of it,
     and the name of its action."""
-    text, named = choice.text.lower(), choice.name.replace("_", " ")
+    also = _ALSO_NAMED.get(choice.name, "")
+    text, named = choice.text.lower(), f"{choice.name} {also}".replace("_", " ")
     keys = choice.note.lower().split()
     far, places = 0, set[int]()
     for word in words:
@@ -419,15 +420,20 @@ _TWO_WAYS = re.compile(r"(\S+) or (\S+?)(,.*)?(?= |$)")
 _STEP = re.compile(r"\((-?\d+)\)$")
 
 
-_SOUGHT: Mapping[str, Choice | None] = {
-    "app.findings": None,
-    "app.job": None,
-    "app.report": Choice("app.report", "the report of the job", "R"),
-    "app.record": None,
-    "app.theme": None,
+_FIRST = ("app.findings", "app.job", "app.report", "app.record", "app.theme")
+"""Commands that people look for, which come first."""
+_EVERYWHERE = (
+    Choice("app.report", "the report of the job", "R"),
+    Choice("app.unknown", "causes that could not be checked, and why", "u"),
+    Choice("app.stacks", "where the job's main threads are: their stacks", "S"),
+)
+"""Commands that find or say what they need on pages that have no key for them."""
+_ALSO_NAMED = {
+    "app.report": "share html",
+    "app.save_report": "share",
+    "app.save_picture": "share screenshot image",
 }
-"""Commands that people look for, which come first; the report says what it needs where there is no
-job."""
+"""Other words that people look for a command by."""
 
 
 def command_palette(view: View, actions: Collection[str]) -> Menu:
@@ -438,7 +444,7 @@ def command_palette(view: View, actions: Collection[str]) -> Menu:
 
 def _commands(view: View, actions: Collection[str]) -> Iterator[Choice]:
     known = _of_keys(view, actions)
-    yield from [known.pop(name) for name in _SOUGHT if name in known]
+    yield from [known.pop(name) for name in _FIRST if name in known]
     yield from known.values()
     if "sort" in actions:
         for name in SORT_KEYS:
@@ -461,9 +467,8 @@ def _of_keys(view: View, actions: Collection[str]) -> dict[str, Choice]:
         if action in actions and action != "app.palette":
             for one in _ways(key._replace(action=action)):
                 known.setdefault(one.name, one)
-    for name, choice in _SOUGHT.items():
-        if choice is not None:
-            known.setdefault(name, choice)
+    for choice in _EVERYWHERE:
+        known.setdefault(choice.name, choice)
     return known
 
 

@@ -262,9 +262,12 @@ def evidence_body(
     # Charts show another time than that of which the readings are.
     of_minute = rule_of(finding.rule).chart_seconds <= _LEAST_CHART_SECONDS
     when = ", the last minute" if of_minute else ""
-    lines += _evidence(view, finding.evidence, width, f"evidence{when}")
+    one = _representative(finding)
+    # Of several jobs the sentence has the range of them all.
+    which = f": {place(one, view.gpus)}" if one is not finding and len(parts(finding)) > 1 else ""
+    lines += _evidence(view, one.evidence, width, f"evidence{when}{which}")
     lines += jobs
-    lines += _ruled_out(view, finding, width)
+    lines += _ruled_out(view, one, width)
     if documentation:
         name = clean(finding.rule)
         lines += _heading(view, f"about: {cause(name)}", width, f"gpuwatch explain {name}")

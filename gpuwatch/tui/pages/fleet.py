@@ -37,7 +37,7 @@ from gpuwatch.tui.charts.strips import FULL, draw_column
 from gpuwatch.tui.keys import FLEET_FOOTER, FLEET_KEYS, NOT_IN_FLEET, bindings
 from gpuwatch.tui.pages.layout import Frame, filled, scrolled
 from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
-from gpuwatch.tui.panels.bars import draw_footer
+from gpuwatch.tui.panels.bars import draw_footer, lost_in_words
 from gpuwatch.tui.panels.findings import SEVERITY_STYLES, severity_sign
 from gpuwatch.tui.panels.table import add_cells, add_headings, begin_row, fitting
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, width_of, wrapped
@@ -267,10 +267,7 @@ def _summary(fleet: Fleet, width: int) -> Line:
         (f"{missing} not connected" if missing else "", "warn"),
         (units.plural(gpus, "GPU"), "text"),
         ("" if busy is None else f"{busy:.0f}% busy", "text"),
-        (
-            f"{sum(w for w, _ in known):.1f} of {sum(n for _, n in known)} GPUs lost" * bool(known),
-            "text",
-        ),
+        (lost_in_words(sum(lost for lost, _ in known), sum(of for _, of in known)), "text"),
     ):
         if text:
             row.fits("  ", "text")

@@ -96,25 +96,31 @@ def _header_left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
-    """Return ``7 of 8 answer``, ``41% busy``, ``4.6 of 8 GPUs lost``, ``2 idle``, ``1.9kW``: what
-    several GPUs are used for, and first of how many that is said, if not of all."""
+    """Return ``1 gone``, ``41% busy``, ``4.6 of 8 GPUs' time lost``, ``2 idle``, ``1.9kW``: what
+    several GPUs are used for, and first how many of them do not answer."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
         return []
     shown = [time_axis.shown_gpu(view, gpu).reading for gpu in snapshot.gpus]
     means = [one.busy_percent for one in shown]
     average = mean(means)
-    answer, count = sum(not gpu.lost for gpu in snapshot.gpus), len(snapshot.gpus)
-    parts = [] if answer == count else [f"{answer} of {count} answer"]
+    gone = sum(gpu.lost for gpu in snapshot.gpus)
+    parts = [f"{gone} gone"] if gone else []
     parts += [] if average is None else [f"{average:3.0f}% busy"]
     found = view.diagnosis
     if found is not None and found.watched_seconds >= LOST_AFTER_SECONDS:
-        parts.append(f"{lost_gpus(found, snapshot):.1f} of {len(snapshot.gpus)} GPUs lost")
+        lost = lost_in_words(lost_gpus(found, snapshot), len(snapshot.gpus))
+        parts += [lost] if lost else []
     idle = sum([one is not None and one < _IDLE_PERCENT for one in means])
     parts += [f"{idle} idle"] if idle else []
     watts = [one.power_watts for one in shown]
     drawn = sum([one for one in watts if one is not None])
     return [*parts, f"{drawn / 1000.0:.1f}kW"] if None not in watts else parts
+
+
+def lost_in_words(lost: float, count: int) -> str:
+    """Return ``4.6 of 8 GPUs' time lost``; nothing where it rounds to none."""
+    return f"{lost:.1f} of {count} GPUs' time lost" if lost >= 0.05 else ""
 
 
 def _header_right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str, str]]:

@@ -1,8 +1,5 @@
-"""Report of a job as the screen writes it: the document that ``gpuwatch report`` prints.
-
-What was found and what to do come first, then the dashboard's own charts over the whole time, then
-all else in the order of the document.
-"""
+"""Report of a job as the screen writes it: the document that ``gpuwatch report`` prints, with the
+dashboard's own charts."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +10,7 @@ from gpuwatch.core.store import bucket_index
 from gpuwatch.core.text import clean
 from gpuwatch.outputs import terminal
 from gpuwatch.outputs.report import document, text
-from gpuwatch.outputs.report.document import Document, Found, Paragraph, Timeline
+from gpuwatch.outputs.report.document import Document, Found, Paragraph, Timeline, ToDo
 from gpuwatch.outputs.report.model import TimeProfile
 from gpuwatch.tui.charts.strips import ASCII, Column, Held, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark
@@ -28,31 +25,29 @@ from gpuwatch.tui.view import View
 # -- the document ----------------------------------------------------------------------------------
 
 
-_FIRST = ("verdict", "why", "bad", "warn")
-"""Styles of the paragraphs that come first."""
-_FIRST_STYLES = {"bad": "error", "warn": "label", "why": "text"}
+_LOOKS_OF = {"verdict": "title", "why": "text", "bad": "error", "warn": "label"}
+"""Styles of the paragraphs that are not as on a terminal."""
 
 
 def draw(view: View, made: Document, width: int) -> list[Line]:
     """Draw the whole document in lines of ``width`` cells."""
-    blocks = [block for section in made.sections for block in section.blocks]
-    first = [one for one in blocks if isinstance(one, Paragraph) and one.style in _FIRST]
-    charts = [one for one in blocks if isinstance(one, Timeline)]
     lines: list[Line] = []
-    for says in sorted(first, key=lambda one: _FIRST.index(one.style)):
-        lines += _wrapped(says.text, width, 1, _FIRST_STYLES.get(says.style, "title"))
-    said = " ".join([clean(one.text) for one in first])
-    for each in blocks:
-        lines += _to_do(view, each, width, said) if isinstance(each, Found) else ()
-    for block in charts:
-        lines += _over_time(view, block, width)
-    for section in made.sections:
-        rest = [one for one in section.blocks if one not in (*first, *charts)]
-        if rest:
-            name = section.title or "What it was"
+    for place, section in enumerate(made.sections):
+        if any(isinstance(one, Timeline) for one in section.blocks):
+            for block in section.blocks:
+                lines += _over_time(view, block, width) if isinstance(block, Timeline) else ()
+            continue
+        name = section.title
+        if place:
             name = name if name[:2].isupper() else name[0].lower() + name[1:]
             lines += edge(view.glyphs, width, Title(name))[0]
-            lines += _in_words(view, rest, width)
+        for block in section.blocks:
+            if isinstance(block, ToDo):
+                lines += _to_do(view, block, width)
+            elif isinstance(block, Paragraph) and block.style in _LOOKS_OF:
+                lines += _wrapped(block.text, width, 1, _LOOKS_OF[block.style])
+            else:
+                lines += _in_words(view, block, width)
     return lines
 
 
@@ -61,23 +56,21 @@ def _wrapped(words: str, width: int, indent: int, style: str) -> Iterator[Line]:
         yield Row(width).add(" " * indent).add(one, style).line()
 
 
-def _to_do(view: View, found: Found, width: int, said: str) -> Iterator[Line]:
-    """Yield what was found in a line with what it cost, and below it what to do: what is ``said``
-    already is left out."""
-    row = _headed(view, found, width)
-    if found.cost and clean(found.cost) not in said:
-        row.fits(f"   lost {clean(found.cost)}", "value")
-    if found.when and row.room > 16:
-        when = fit(f"   {clean(found.when)}", row.room - 1, view.glyphs.ellipsis)
-        row.add(when, "label")
+def _to_do(view: View, block: ToDo, width: int) -> Iterator[Line]:
+    """Yield what was found in a line with what it cost, and below it what to do."""
+    row = _headed(view, block, width)
+    if block.cost:
+        row.fits(f"   lost {clean(block.cost)}", "value")
+    if block.when and row.room > 16:
+        row.add(fit(f"   {clean(block.when)}", row.room - 1, view.glyphs.ellipsis), "label")
     yield row.line()
-    if found.gain and clean(found.gain) not in said:
-        yield from _wrapped(f"Gain: {found.gain}", width, 3, "text")
-    for one in found.advice:
+    for one in block.advice:
         yield from _wrapped(one, width, 3, "value")
+    if block.gain:
+        yield from _wrapped(f"Gain: {block.gain}", width, 3, "text")
 
 
-def _headed(view: View, found: Found, width: int) -> Row:
+def _headed(view: View, found: Found | ToDo, width: int) -> Row:
     """Begin a line with a finding's sign and cause."""
     look = SEVERITY_STYLES.get(found.severity, "warn")
     row = Row(width).add(f" {severity_sign(found.severity, view.glyphs)} ", look)
@@ -94,32 +87,30 @@ _STYLES = {
 _SEQUENCE = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
-def _in_words(view: View, blocks: Sequence[document.Block], width: int) -> Iterator[Line]:
-    """Yield the blocks as text, in the colours that they have on a terminal; findings and headings
-    of tables as other pages have them."""
-    for block in blocks:
-        page = terminal.Page(width - 2, colour=True)
-        if isinstance(block, Found):
-            sure = f" ({block.sure} sure)" if block.sure else ""
-            row = _headed(view, block, width)
-            row.add(fit(f"{sure}  {block.when}", row.room - 1, view.glyphs.ellipsis), "label")
-            yield row.line()
-            # What to do, the gain and the cost are said above.
-            text.write_details(page, block._replace(advice=(), cost="", gain=""))
-        else:
-            text.write_block(page, block)
-        for number, line in enumerate(page.lines):
-            heading = number == 0 and isinstance(block, document.Table)
-            quiet = heading or isinstance(block, document.Labelled)
-            row, style = Row(width, prefix="b:" if heading else "").add(" "), "text"
-            for part in _SEQUENCE.split(line):
-                if _SEQUENCE.fullmatch(part):
-                    style = _STYLES.get(part, "text")
-                    style = "label" if quiet and style == "title" else style
-                else:
-                    shown = clean(part)
-                    row.add(to_ascii(shown) if view.glyphs is ASCII else shown, style)
-            yield row.line()
+def _in_words(view: View, block: document.Block, width: int) -> Iterator[Line]:
+    """Yield the block as text, in the colours that it has on a terminal; findings and headings of
+    tables as other pages have them."""
+    page = terminal.Page(width - 2, colour=True)
+    if isinstance(block, Found):
+        sure = f" ({block.sure} sure)" if block.sure else ""
+        row = _headed(view, block, width)
+        row.add(fit(f"{sure}  {block.when}", row.room - 1, view.glyphs.ellipsis), "label")
+        yield row.line()
+        text.write_details(page, block)
+    else:
+        text.write_block(page, block)
+    for number, line in enumerate(page.lines):
+        heading = number == 0 and isinstance(block, document.Table)
+        quiet = heading or isinstance(block, document.Labelled)
+        row, style = Row(width, prefix="b:" if heading else "").add(" "), "text"
+        for part in _SEQUENCE.split(line):
+            if _SEQUENCE.fullmatch(part):
+                style = _STYLES.get(part, "text")
+                style = "label" if quiet and style == "title" else style
+            else:
+                shown = clean(part)
+                row.add(to_ascii(shown) if view.glyphs is ASCII else shown, style)
+        yield row.line()
 
 
 # -- the charts ------------------------------------------------------------------------------------

@@ -126,30 +126,29 @@ def _rectangle(x: float, y: float, width: float, height: float, fill: str) -> st
     )
 
 
-def save(text: str, moment: float) -> Path:
+def save(text: str, moment: float, what: str = "gpuwatch", ending: str = "svg") -> Path:
     """Write ``text`` to the current folder (the state folder where that cannot be written) under a
-    name that says when, and return its path.
+    name that says ``what`` it is and when it was made, and return its path.
 
     Raises ``OSError`` where neither can be written.
     """
-    name = time.strftime("gpuwatch-%Y%m%d-%H%M%S", time.localtime(moment))
+    name = what + time.strftime("-%Y%m%d-%H%M%S", time.localtime(moment))
     places = [Path.cwd(), state_folder()]
     for place in places:
         try:
             if not place.is_dir():
                 make_folder(place)
-            return _write_new(place, name, text)
+            return _write_new(place, name, ending, text)
         except OSError:
             if place is places[-1]:
                 raise
     raise AssertionError
 
 
-def _write_new(folder: Path, name: str, text: str) -> Path:
-    """Write a new file, never over one that is there: a second picture of a second gets a
-    number."""
-    taken = len(list(folder.glob(f"{name}*.svg")))
-    path = folder / f"{name}{f'-{taken + 1}' if taken else ''}.svg"
+def _write_new(folder: Path, name: str, ending: str, text: str) -> Path:
+    """Write a new file, never over one that is there: a second one of a second gets a number."""
+    taken = len(list(folder.glob(f"{name}*.{ending}")))
+    path = folder / f"{name}{f'-{taken + 1}' if taken else ''}.{ending}"
     with open(path, "x", encoding="utf-8", opener=private) as file:
         file.write(text)
     return path

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import BusySample, GpuReading
-from gpuwatch.outputs.report.accumulator import gpu_usage
+from gpuwatch.outputs.report.figures import gpu_usage
 from gpuwatch.outputs.report.model import TimeProfile
 from gpuwatch.outputs.report.phases import SPANS_MOST, Cell, spans
 from gpuwatch.recording.statistics import GpuStatistics, Grid, Rhythm, RhythmSums, Step

@@ -7,12 +7,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from gpuwatch.core.model import BusySample, Problem, Process, ReasonSeconds, Snapshot
+from gpuwatch.core.model import (
+    BusySample,
+    Job,
+    JobMember,
+    Problem,
+    Process,
+    ReasonSeconds,
+    Snapshot,
+)
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.outputs.report.accumulator import EVALUATE_SECONDS
 from gpuwatch.outputs.report.document import verdict
 from gpuwatch.outputs.report.model import FindingUse, GpuUsage, decode, encode
-from gpuwatch.outputs.report.recorder import JobRecorder
+from gpuwatch.outputs.report.recorder import JOBS_RECORDED, JobRecorder, JobRecorders
 from gpuwatch.outputs.report.text import report_text
 from tests.diagnosis.engines import machine
 from tests.outputs.report.stories import (
@@ -33,7 +41,7 @@ from tests.outputs.report.stories import (
     watched_jobs,
     worker_member,
 )
-from tests.support.snapshots import gpu
+from tests.support.snapshots import gpu, snapshot
 
 
 def of_gpu(*looks: tuple[float, dict[str, Any]], **fields: Any) -> GpuUsage:
@@ -622,8 +630,8 @@ def test_facts_of_a_process_that_ended_are_kept() -> None:
     gone = look(1.0, job(command="[python]", ended_at_unix_seconds=UNIX + 0.5))
     for before, command in (((), "python train.py"), ((look(0.0, job()),), COMMAND)):
         recorder = JobRecorder(KEY, command="python train.py")
-        for snapshot in (*before, gone):
-            recorder.push(snapshot)
+        for each in (*before, gone):
+            recorder.push(each)
         assert of_job(recorder.report()).command == command
 
 
@@ -715,3 +723,45 @@ def test_nothing_is_said_of_other_jobs() -> None:
     assert len({one.rule for those in found.values() for one in those}) > 2
     for key, findings in found.items():
         assert {one.job for one in findings} <= {key, None}
+
+
+def many(count: int, at: float, **fields: Any) -> Snapshot:
+    """``count`` jobs on a GPU each; the later ones hold more of its memory."""
+    keys = [(100 + number, 50.0) for number in range(count)]
+    held = [
+        Process(
+            pid=pid, started_at_unix_seconds=start, gpu_uuid="GPU-a", gpu_memory_bytes=pid << 20
+        )
+        for pid, start in keys
+    ]
+    members = [JobMember(pid=pid, started_at_unix_seconds=start) for pid, start in keys]
+    jobs = [
+        Job(pid=one.pid, started_at_unix_seconds=50.0, members=(one,), **fields) for one in members
+    ]
+    return snapshot(at=at, gpus=(gpu(),), processes=tuple(held), jobs=tuple(jobs))
+
+
+def test_the_jobs_with_the_most_gpu_memory_are_recorded() -> None:
+    """As many as the bound says, before anybody asks; any other from when it is asked for. Those
+    that have ended make room."""
+    recorders = JobRecorders()
+    now = many(JOBS_RECORDED + 2, 100.0)
+
+    def push(one: Snapshot) -> None:
+        recorders.push(one, one.jobs)
+
+    push(now)
+    push(many(JOBS_RECORDED + 2, 101.0))
+    fewest, least, *most = [recorders.recorder(job.key) for job in now.jobs]
+    assert not fewest.seen
+    assert not least.seen
+    assert [one.report().time.covered_seconds for one in most] == [1.0] * JOBS_RECORDED
+    push(many(JOBS_RECORDED + 2, 102.0))
+    assert fewest.seen
+    assert fewest is recorders.recorder(now.jobs[0].key)
+    over = many(JOBS_RECORDED + 2, 103.0, ended_at_unix_seconds=102.5)
+    push(over)
+    alone = dataclasses.replace(many(0, 104.0), jobs=(job(),))
+    push(alone)
+    assert recorders.recorder(KEY).seen
+    assert not recorders.recorder(now.jobs[-1].key).seen

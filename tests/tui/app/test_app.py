@@ -13,10 +13,11 @@ from gpuwatch.tui.charts.strips import ASCII, DOTS, UNICODE
 from gpuwatch.tui.display import Display, theme_name
 from gpuwatch.tui.keys import described
 from gpuwatch.tui.pages.findings import EvidenceScreen
+from gpuwatch.tui.pages.job import ReportScreen
 from gpuwatch.tui.panels.gpus import STATES
 from gpuwatch.tui.terminal.driver import error_of
 from gpuwatch.tui.terminal.frame import plain
-from tests.tui.diagnoses import HandEngine, several
+from tests.tui.diagnoses import HandEngine, diagnosis, several, starved
 from tests.tui.driving import TRUECOLOR, HandSampler, HandSource, driven, surroundings
 from tests.tui.scenes import scene
 
@@ -330,6 +331,39 @@ async def test_why_opens_the_only_finding() -> None:
     async with driven(what, engine=HandEngine(several(what.now))) as drive:
         await drive.press("d")
         assert isinstance(drive.app.screen, EvidenceScreen)
+
+
+async def test_the_palette_opens_the_report_of_the_job_that_leads() -> None:
+    """From the overview, where the selected GPU has no job; the page of the job is behind it."""
+    what = scene("starved", 4)
+    job = what.now.jobs[1]
+    gpu = next(at for at, one in enumerate(what.now.gpus) if one.uuid in job.gpu_uuids)
+    engine = HandEngine(diagnosis(what.now, starved(what.now, gpu)))
+    async with driven(what, (120, 40), engine=engine) as drive:
+        await drive.feed(what.later[0])
+        drive.view.selected_gpu = "GPU-of-nobody"
+        await drive.press("ctrl+p")
+        await drive.press(*"report", "enter")
+        assert isinstance(drive.app.screen, ReportScreen)
+        assert drive.app.jobs.report.report().pid == job.pid
+        await drive.press("q")
+        assert drive.job_screen.view.job.key == job.key
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("share", "the report of the job"),
+        ("stack", "where the job's main threads are"),
+        ("checked", "causes that could not be checked"),
+    ],
+)
+async def test_the_palette_finds_what_people_call_otherwise(typed: str, found: str) -> None:
+    """On the overview, too, which has no key for it."""
+    async with driven(scene("starved", 2), (120, 40)) as drive:
+        await drive.press("ctrl+p")
+        await drive.press(*typed)
+        assert any(found in "".join(text for text, _ in line) for line in drive.dialog.lines(72))
 
 
 async def test_the_palette_begins_with_what_people_look_for() -> None:

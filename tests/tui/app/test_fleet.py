@@ -91,7 +91,7 @@ def test_a_row_says_what_a_host_does_and_what_is_wrong(fleet: Fleet) -> None:
     fleet.members[3].host.trouble = "Connection refused"
     text = lines(fleet, 200)
     top = " ".join(text[0].split())
-    assert top == "gpuwatch 5 hosts 2 not connected 4 GPUs 68% busy 0.6 of 4 GPUs lost"
+    assert top == "gpuwatch 5 hosts 2 not connected 4 GPUs 68% busy 0.6 of 4 GPUs' time lost"
     rows = {line[1:].split()[0]: " ".join(line.split()) for line in text[2:7]}
     assert "2 97%" in rows["alpha"]
     assert "50% 700W 61C Both GPUs are kept busy: 97%." in rows["alpha"]

@@ -152,9 +152,9 @@ async def ending(drive: Driven, clock: ManualClock, source: SimulatedSource, sec
     await drive.settle()
 
 
-def demo(scenario: str) -> tuple[ManualClock, SimulatedSource, Snapshot]:
+def demo(scenario: str, gpus: int = 1) -> tuple[ManualClock, SimulatedSource, Snapshot]:
     clock = ManualClock(seconds=1000.0)
-    source = SimulatedSource(scenario, 1, clock=clock, options=ReadOptions())
+    source = SimulatedSource(scenario, gpus, clock=clock, options=ReadOptions())
     source.open()
     first = source.read()
     source.options.attached = first.jobs[0].key
@@ -329,6 +329,35 @@ async def test_a_report_opened_late_loses_no_more_than_it_watched(seconds: int) 
         busy = report.total.busy_gpu_seconds
         assert found.cost_gpu_seconds > 0.0
         assert busy + found.cost_gpu_seconds <= report.gpu_seconds + 1.0
+
+
+async def test_the_report_covers_what_was_watched_before_its_job_was_opened() -> None:
+    """From the first snapshot on, of each of several jobs, with the lost time of the ledger; a job
+    that somebody turns away from is recorded on."""
+    clock, source, first = demo("starved", 4)
+    async with driven(first, (100, 60), engine=Engine()) as drive:
+        await ending(drive, clock, source, 60)
+        jobs = drive.view.snapshot.jobs
+        assert len(jobs) > 1
+        for job in (jobs[0], jobs[1], jobs[0]):
+            drive.app.jobs.open(job)
+            await ending(drive, clock, source, 1)
+            await drive.press("R", "escape")
+            now = drive.view.snapshot
+            report = drive.app.jobs.report.report()
+            watched = now.monotonic_seconds - first.monotonic_seconds
+            assert report.pid == job.pid
+            assert report.time.covered_seconds == pytest.approx(watched)
+            begin, end = report.time.begin_unix_seconds, report.time.end_unix_seconds
+            said = [one.cost_gpu_seconds for one in report.findings]
+            held = [
+                one.cost_gpu_seconds
+                for one in drive.app.diagnosis.ledger.episodes(begin, end)
+                if one.job == job.key
+            ]
+            assert sorted(filter(None, said)) == pytest.approx(sorted(filter(None, held)))
+            assert any(said)
+            await drive.press("escape")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (80, 12)])

@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gpuwatch.outputs.report.document import report_document
+from gpuwatch.outputs.report.html import document_html
 from gpuwatch.tui import keys as tables
 from gpuwatch.tui.charts.timeline import SPANS, FindingMark
 from gpuwatch.tui.pages import findings
@@ -288,6 +290,17 @@ async def save_picture(drive: Driven, key: str) -> None:
         root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert "SIMULATED" in "".join(root.itertext())
+
+
+@expect("report", "w")
+async def save_report(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    (path,) = Path.cwd().glob("gpuwatch-report-*.html")
+    assert f"saved {path}"[:60] in drive.lines[-2]
+    report = drive.app.jobs.report.report()
+    assert path.read_text("utf-8") == document_html(report_document(report, "page"))
+    assert not pictures(Path.cwd())
+    assert "save as HTML" in drive.lines[-1]
 
 
 @expect("app", "W")

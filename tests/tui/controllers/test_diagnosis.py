@@ -636,7 +636,7 @@ def test_a_share_of_all_gpus_is_told_from_that_of_those_that_wait() -> None:
     text = " ".join(drawn(view, 120, 40))
     assert "spend 51% of the time waiting" in text
     assert "38% of 4 GPUs lost" in text
-    assert "1.5 of 4 GPUs lost" in text
+    assert "1.5 of 4 GPUs' time lost" in text
     (one,) = engine.diagnosis.causes
     assert "38% of 4 GPUs lost in" in "\n".join(
         texts(draw_evidence(view, one, 80, 24, 0, documentation=None)[0].lines)
@@ -664,6 +664,30 @@ def test_orphans_of_several_jobs_are_one_finding_with_a_list() -> None:
     assert after.count("outlived") == 1
     rows = [line for line in texts(evidence_body(view, one, 120)[0]) if "outlived" in line]
     assert [row.split()[2] for row in rows] == ["2", "3"]
+
+
+def test_the_evidence_of_several_jobs_says_which_it_is_of() -> None:
+    """That of the job that loses most, as the charts are."""
+    now = scene("starved", 8, seconds=30).now
+    each = [
+        starved(
+            now,
+            job=job.key,
+            gpus=job.gpu_uuids,
+            cost_gpu_seconds=cost,
+            evidence=(Evidence("idle GPUs", cost, "%", 10.0),),
+        )
+        for cost, job in zip((58.0, 69.0), now.jobs, strict=False)
+    ]
+    merged = dataclasses.replace(each[0], job=None, members=tuple(each))
+    view = view_of(now, diagnosis=dataclasses.replace(diagnosis(now, *each), causes=(merged,)))
+    text = "\n".join(texts(evidence_body(view, merged, 80)[0]))
+    name = place(each[1], view.gpus)
+    assert f"evidence, the last minute: {name} " in text
+    assert "69%" in text
+    assert "58%" not in text
+    alone = "\n".join(texts(evidence_body(view, each[0], 80)[0]))
+    assert "evidence, the last minute \u2500" in alone
 
 
 def test_information_never_stands_above_a_warning() -> None:

@@ -23,7 +23,7 @@ from gpuwatch.tui.panels.time_axis import shown_gpu, shown_process
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
-from tests.tui.diagnoses import degraded, diagnosis, starved
+from tests.tui.diagnoses import degraded, diagnosis, nothing, starved
 from tests.tui.scenes import drawn, history_of, scene, texts, view_of
 
 SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 4), (33, 7))
@@ -703,11 +703,16 @@ def test_the_title_of_charts_says_what_their_tones_mean(gpus: int, said: bool) -
 # -- a GPU that is gone ---------------------------------------------------------------------------
 
 
-def test_a_header_beside_a_gpu_that_is_gone_says_how_many_answer() -> None:
-    """How busy they are is said of those that answer; where all do, nothing is said of it."""
-    gone = scene("lost", 2)
-    assert "1 of 2 answer" in drawn(view_of(gone), 80, 24)[0]
-    assert "answer" not in drawn(view_of(scene("starved", 2)), 120, 40)[0]
+def test_the_header_counts_gpus_that_are_gone_apart_from_time_that_is_lost() -> None:
+    """In words that cannot be mixed up; where none is gone and no time is lost, neither is said."""
+    gone, fed = scene("lost", 2), scene("healthy", 2)
+    watched = diagnosis(gone.now, starved(gone.now))
+    line = drawn(view_of(gone, diagnosis=watched), 120, 40)[0]
+    assert " 1 gone " in line
+    assert re.search(r" \d\.\d of 2 GPUs' time lost ", line)
+    calm = drawn(view_of(fed, diagnosis=nothing(fed.now)), 120, 40)[0]
+    assert "gone" not in calm
+    assert "lost" not in calm
 
 
 def test_advice_comes_before_the_key_that_the_footer_has_too() -> None:

@@ -7,16 +7,24 @@ difference before committing it.
 import difflib
 import os
 from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
+from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.outputs.report.document import report_document
+from gpuwatch.outputs.report.recorder import JobRecorder
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
-from gpuwatch.tui.pages import detail, findings
+from gpuwatch.tui.pages import detail, findings, overview
+from gpuwatch.tui.panels import report
+from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 from tests.tui.diagnoses import diagnosis as diagnosis_of
 from tests.tui.diagnoses import found_on_cpu, nothing, several, starved
 from tests.tui.driving import driven
+from tests.tui.replay.recordings import played, recorded, tape_of
 from tests.tui.scenes import (
     GLYPHS,
     Printed,
@@ -29,6 +37,7 @@ from tests.tui.scenes import (
     view_of,
     without_driver,
 )
+from tests.tui.terminal.test_palette import themes
 
 FOLDER = Path(__file__).parents[1] / "snapshots"
 UPDATE = os.environ.get("UPDATE_SNAPSHOTS") == "1"
@@ -131,8 +140,42 @@ def with_findings(what: str, gpus: int, size: Size, glyphs: str) -> list[str]:
     if what == "list":
         return texts(findings.draw_findings(view, *size).lines)
     finding = starved(now)
+    if gpus > 1:
+        job = next(one for one in now.jobs if len(one.gpu_uuids) > 1)
+        summary = finding.summary.replace("GPU 0 waits", f"{len(job.gpu_uuids)} GPUs wait")
+        finding = starved(now, gpus=job.gpu_uuids, job=job.key, summary=summary)
     view.diagnosis = diagnosis_of(now, finding)
     return texts(findings.draw_evidence(view, finding, *size, 0, documentation=ABOUT)[0].lines)
+
+
+def a_report(size: Size) -> list[str]:
+    """The report of the first job, as it begins."""
+    what = scene("starved", 2, seconds=60, attached=True)
+    engine, recorder = Engine(), JobRecorder(what.now.jobs[0].key)
+    for one in what.past:
+        engine.push(one)
+        recorder.push(one, engine.diagnosis)
+    made = report_document(recorder.report(), "text")
+    return texts(report.draw(view_of(what), made, size[0]))[: size[1]]
+
+
+def the_styles(size: Size) -> list[str]:
+    """Names of the styles of an overview with a finding, a line for each of its lines, and below
+    them which colours these have in each theme."""
+    what = machine("starved", 2)
+    lines = overview.draw(view_of(what, diagnosis=several(what.now)), *size).lines
+    named = [
+        [(name, sum(len(text) for text, _ in some)) for name, some in groupby(line, itemgetter(1))]
+        for line in lines
+    ]
+    used = sorted({name for line in named for name, _ in line})
+    palettes = [
+        Palette(themes()[name]) for name in ("gpuwatch-dark", "gpuwatch-light", "ansi-dark")
+    ]
+    return [
+        *[" ".join(f"{name}*{count}" for name, count in line) for line in named],
+        *[f"{name}: {' | '.join(str(palette[name]) for palette in palettes)}" for name in used],
+    ]
 
 
 Wanted = tuple[Callable[[str, int, Size, str], list[str]], str, int, Size, str, str]
@@ -141,7 +184,8 @@ LARGE, MIDDLE, SMALL, TINY = SIZES
 # Each size with few GPUs and with many; 16 where not all of them have a row of their own.
 MACHINES = ((1, SMALL), *((gpus, size) for gpus in (2, 8) for size in SIZES), (16, MIDDLE))
 WANTED: list[Wanted] = [
-    (an_overview, "overview", 16, SMALL, "starved", U),
+    *((an_overview, "overview", 16, size, "starved", U) for size in (SMALL, LARGE)),
+    *((an_overview, "overview", 1, size, "starved", U) for size in (MIDDLE, LARGE)),
     *((an_overview, "overview", 0, size, "no_gpu", U) for size in (MIDDLE, SMALL, TINY)),
     *((an_overview, "overview", 2, SMALL, scenario, U) for scenario in ("lost", "throttled")),
     (an_overview, "overview", 8, TINY, "throttled", "dots"),
@@ -151,16 +195,23 @@ WANTED: list[Wanted] = [
     (the_past, "past", 1, SMALL, "starved", U),
     (the_past, "past", 8, LARGE, "starved", U),
     (the_past, "past", 2, SMALL, "starved", "ascii"),
-    *((a_detail, "detail", 2, size, "starved", U) for size in ((200, 50), SMALL)),
+    *((a_detail, "detail", 2, size, "starved", U) for size in (LARGE, MIDDLE, SMALL)),
+    (a_detail, "detail", 1, MIDDLE, "starved", U),
+    (a_detail, "detail", 8, SMALL, "starved", U),
     (a_detail, "detail", 2, SMALL, "throttled", "ascii"),
     *((a_job, "job", 8, size, "imbalanced", U) for size in SIZES),
+    *((a_job, "job", 16, size, "imbalanced", U) for size in (LARGE, MIDDLE, SMALL)),
+    *((a_job, "job", 2, size, "starved", U) for size in (LARGE, MIDDLE)),
     *((a_job, "job", 1, SMALL, scenario, U) for scenario in ("main_process", "no_gpu")),
     (a_job, "job", 1, MIDDLE, "unpinned", U),
     (a_job, "job", 2, SMALL, "starved", "ascii"),
     (a_job, "job", 2, TINY, "starved", "dots"),
     *((with_findings, "findings", gpus, size, "overview", U) for gpus, size in MACHINES),
     *((with_findings, "findings", 2, size, "list", U) for size in SIZES),
+    *((with_findings, "findings", gpus, SMALL, "list", U) for gpus in (1, 8)),
     (with_findings, "findings", 2, SMALL, "list", "ascii"),
+    *((with_findings, "findings", 2, size, "evidence", U) for size in (MIDDLE, SMALL)),
+    *((with_findings, "findings", 8, size, "evidence", U) for size in (LARGE, MIDDLE, SMALL)),
     *((with_findings, "findings", 1, s, what, U) for s in SIZES for what in ("evidence", "job")),
     *((with_findings, "findings", 1, size, "calm", U) for size in (MIDDLE, SMALL)),
 ]
@@ -184,8 +235,12 @@ PICTURES |= {
     "job-ended-120x40": lambda: that_has_ended(MIDDLE),
     "findings-0gpu-80x24-job": lambda: without_a_driver(SMALL),
     "findings-0gpu-120x40-job": lambda: without_a_driver(MIDDLE),
+    "report-80x24": lambda: a_report(SMALL),
+    "report-120x40": lambda: a_report(MIDDLE),
+    "styles-80x24": lambda: the_styles(SMALL),
 }
 HELP = {"help-120x40": MIDDLE, "help-80x24": SMALL}
+REPLAY = "replay-80x24"
 
 
 def compare(name: str, lines: list[str]) -> None:
@@ -220,6 +275,15 @@ async def test_the_help_looks_as_it_did(name: str) -> None:
         compare(name, [strip.text for strip in strips])
 
 
+async def test_the_bar_of_a_replay_looks_as_it_did(tmp_path: Path) -> None:
+    """At its beginning, with all of the recording known."""
+    path = recorded(tmp_path / "night.jsonl.zst")
+    async with played(tape_of(path)) as drive:
+        await drive.known()
+        await drive.press("space")
+        compare(REPLAY, drive.lines[-4:])
+
+
 def test_every_picture_belongs_to_a_test() -> None:
     """No picture is left over from a test that is gone."""
-    assert {path.stem for path in FOLDER.iterdir()} == {*PICTURES, *HELP}
+    assert {path.stem for path in FOLDER.iterdir()} == {*PICTURES, *HELP, REPLAY}

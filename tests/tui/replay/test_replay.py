@@ -135,6 +135,20 @@ async def test_starved_stretch_is_found_with_one_key(night: Path) -> None:
         assert "REPLAY" in drive.lines[0]
 
 
+async def test_a_finding_of_a_short_recording_is_gone_to_before_its_end(tmp_path: Path) -> None:
+    """In its middle; from there none begins later."""
+    path = recorded(tmp_path / "short.jsonl.zst", (Piece("starved", 60.0),), interval=1.0)
+    async with played(tape_of(path)) as drive:
+        await drive.known()
+        await drive.press("n")
+        await drive.arrived()
+        assert 25.0 <= drive.now <= 35.0
+        assert "loader is CPU-bound" in drive.lines[-2]
+        await drive.press("n")
+        await drive.arrived()
+        assert "no finding begins later" in drive.text
+
+
 async def test_findings_have_an_end(night: Path) -> None:
     """``N`` goes back to the finding before; past the last and the first it says so."""
     async with played(tape_of(night)) as drive:
