@@ -279,7 +279,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Fact]:
     def pair(name: str, text: str) -> tuple[str, str]:
         """Return its long name, where there is room for it before a chart, and the number."""
         field = GPU[name]
-        fits = len(field.label) + len(text) < NUMBER_END - 2
+        fits = len(field.label) + len(text) < NUMBER_END - 3
         return (field.label if fits else field.short), text
 
     def named(name: str, width: int = 4, label: str = "", least: int = 0) -> Fact | None:
@@ -489,7 +489,7 @@ def gauge(glyphs: Glyphs, share: float, width: int, style: str) -> list[Run]:
         filled = max(1, min(most - 1, filled))
     full, half = divmod(filled, halves)
     bar = ("=" if ascii_only else "━") * full + "╾" * half
-    return [(bar, style), (glyphs.rule * (width - full - half), "edge")]
+    return [(bar, style), (glyphs.track * (width - full - half), "edge")]
 
 
 # -- one GPU ---------------------------------------------------------------------------------------
@@ -699,7 +699,8 @@ class GpuPainter:
     def _add_value(self, row: Row, metric: Metric, width: int, *, brief: bool = False) -> Row:
         """Add the number, flush right in ``width`` cells, and in a quieter tone its limit."""
         sign = self._glyphs.warning if metric.mood == "warn" else ""
-        text = right(sign + (metric.brief if brief or self._alike else metric.text), width)
+        brief = brief or (self._alike and self._style is not GpuStyle.STACKED)
+        text = right(sign + (metric.brief if brief else metric.text), width)
         number, slash, limit = text.partition("/")
         style = "dim" if metric.value is None else metric.mood or "value"
         if style == THROTTLED.hue:

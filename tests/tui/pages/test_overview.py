@@ -124,7 +124,7 @@ def test_what_is_lost_is_of_a_time_that_is_told() -> None:
     gain = Gain(factor=1.6, low=1.4, high=1.7, limited_by="the GPU")
     one = starved(what, lost_share=0.38, lost_of_seconds=60.0, gain=gain)
     [line] = [text for text in drawn_with(what, one, 80) if "num_workers" in text]
-    assert "38% lost in the last minute  num_workers 2 -> 8  about 1.6 times faster" in line
+    assert "38% lost over 1 min  num_workers 2 -> 8  about 1.6 times faster" in line
     [line] = [text for text in drawn_with(what, one, 52) if "num_workers" in text]
     assert "num_workers 2 -> 8  about 1.6 times faster" in line
     assert "lost" not in line
@@ -564,7 +564,7 @@ def test_a_pcie_link_is_said_where_it_is_slower_than_it_can_be(width_now: int, s
 @pytest.mark.parametrize(
     ("share", "drawn_as"),
     [
-        *((0.0, "──────"), (0.001, "╾─────"), (0.5, "━━━───"), (0.58, "━━━╾──")),
+        *((0.0, "╌╌╌╌╌╌"), (0.001, "╾╌╌╌╌╌"), (0.5, "━━━╌╌╌"), (0.58, "━━━╾╌╌")),
         *((0.93, "━━━━━╾"), (0.999, "━━━━━╾"), (1.0, "━━━━━━"), (1.2, "━━━━━━")),
     ],
 )
