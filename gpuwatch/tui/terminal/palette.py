@@ -171,15 +171,16 @@ class Palette(dict[str, Style]):
 
     def _toned(self, foreground: str, background: str, tone: str, lost: str, tint: str) -> Style:
         """Return the colours of a cell of a chart. Pale tones have the hue of what was ``lost``,
-        and lean to that of a ``tint``."""
+        and the palest leans to that of a ``tint``."""
         hue, ground = Color.parse(foreground), Color.parse(background)
 
         def pale(tone: str) -> str:
             share = _TONES[tone][0 if self._dark else 1]
             if lost and tone != PALE_MOST:
                 return ground.blend(Color.parse(self._hues[lost]), _LOST).hex
-            leaning = hue.blend(Color.parse(self._hues[tint]), _LEANING) if tint else hue
-            return ground.blend(leaning, share).hex
+            leans = tint and tone == PALE
+            other = hue.blend(Color.parse(self._hues[tint]), _LEANING) if leans else hue
+            return ground.blend(other, share).hex
 
         if tone in {FULL, ON_PALE}:
             solid = ground.blend(hue, _SOLID).hex
