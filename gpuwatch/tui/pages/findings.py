@@ -341,7 +341,7 @@ def _advice(view: View, finding: Finding, width: int) -> Iterator[Line]:
 
 
 _LIMITED = 60
-"""Width from which on evidence has a column for limits."""
+"""Width from which on evidence has a column for limits, and the list says how sure a finding is."""
 _LEAST_MEANING = 28
 
 
@@ -450,29 +450,47 @@ def selected_finding(view: View) -> Finding | None:
 def draw_findings(view: View, width: int, height: int) -> Frame:
     """Draw the list: exactly ``height`` lines of exactly ``width`` cells; the selection stays in
     sight."""
-    title = Title("findings", (("u", "not checked", "unknown"),))
+    boxes = has_boxes(width, height)
 
     def body(width: int, room: int) -> SheetBody:
-        lines = _above(view, width)
+        lines = _above(view, width, titled=not boxes)
         return [], *_list(view, lines, width, room), []
 
+    text, unchecked = _counted(view)
+    title = Title(text, (("u", unchecked, "unknown"),))
     return draw_sheet(view, width, height, title, body, FINDINGS_FOOTER, 0)[0]
 
 
-def _above(view: View, width: int) -> list[Line]:
-    """Return how many findings there are, else the verdict; what a change brought about, and how
-    long was watched."""
-    diagnosis, now = view.diagnosis, present_findings(view)
-    verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
-    if not view.gpus and (trouble := worth_saying(view)):
-        # Without a driver, that is what there is to say.
-        verdict = clean(trouble[0].message)
-    if now:
-        order = "worst first" if view.job.last is None else "those of the job shown first"
-        verdict = "one finding" if len(now) == 1 else f"{len(now)} findings, {order}"
-    lines = [Row(width).add(f" {text}", "title").line() for text in wrapped(verdict, width - 2)[:4]]
-    lines += [mark_line(view, width)] if view.mark is not None else []
-    return [*lines, *_watched(view, width), *[blank(width)] * (not now)]
+def _counted(view: View) -> tuple[str, str]:
+    """Return how many findings there are, in which order, after how long, and how many causes were
+    not checked."""
+    diagnosis, count = view.diagnosis, len(present_findings(view))
+    if diagnosis is None:
+        return "findings", "not checked"
+    order = ", worst first" if view.job.last is None else ", those of the job shown first"
+    text = f"findings: {count or 'none'}{order if count > 1 else ''}"
+    rules = len({one.rule for one in diagnosis.unknown})
+    watched = f"watched {units.age(diagnosis.watched_seconds)}"
+    return f"{text}, {watched}", f"{rules or 'none'} not checked"
+
+
+def _above(view: View, width: int, *, titled: bool) -> list[Line]:
+    """Return what stands above the list: a title where no box has it, the verdict where nothing was
+    found, and what a change brought about."""
+    lines = []
+    if titled:
+        text, unchecked = _counted(view)
+        row = Row(width).add(fit(f" {text}", width - 1, view.glyphs.ellipsis), "title")
+        if row.room > len(unchecked) + 5:
+            row.add("   u", "key").add(f" {unchecked}", "label")
+        lines.append(row.line())
+    if not present_findings(view):
+        verdict = "No diagnosis yet." if view.diagnosis is None else clean(view.diagnosis.verdict)
+        if not view.gpus and (trouble := worth_saying(view)):
+            # Without a driver, that is what there is to say.
+            verdict = clean(trouble[0].message)
+        lines += [Row(width).add(f" {one}").line() for one in wrapped(verdict, width - 2)[:4]]
+    return [*lines, *([mark_line(view, width)] if view.mark is not None else [])]
 
 
 def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Line], list[Zone]]:
@@ -507,27 +525,16 @@ def _earlier(view: View, width: int) -> list[Line]:
     return lines
 
 
-def _watched(view: View, width: int) -> list[Line]:
-    diagnosis = view.diagnosis
-    if diagnosis is None:
-        return []
-    rules = len({one.rule for one in diagnosis.unknown})
-    text = f"watched for {units.age(diagnosis.watched_seconds)}"
-    if rules:
-        unchecked = f"{units.plural(rules, 'cause')} could not be checked (u)"
-        text = f"{text}; {unchecked}" if width >= _LIMITED else unchecked
-    return [Row(width).add(fit(f" {text}", width - 1, view.glyphs.ellipsis), "label").line()]
-
-
 def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
     """Return a finding's two rows: its sentence, what is lost, what to do, and how sure that
     is."""
     tail = f"{finding.confidence * 100:.0f}% sure"
     if not finding_holds(view, finding):
         tail = "until the job ended"
-    elif finding.since_unix_seconds is not None and width >= 60:
+    elif finding.since_unix_seconds is not None:
         since = time.localtime(finding.since_unix_seconds)
         tail += f", since {time.strftime('%H:%M:%S', since)}"
+    tail = tail if width >= _LIMITED else ""
     return at_length(view, finding, width, tail, "s:" if selected else "")
 
 
