@@ -155,6 +155,8 @@ class Page:
     """Places of the charts above the time axis: first cell and width."""
     table_page: int = 1
     """Rows of the table that are in sight."""
+    below: int = 0
+    """Lines below those in sight, which the footer says."""
     lines: list[Line] = field(default_factory=list)
     zones: list[Zone] = field(default_factory=list)
 

@@ -539,8 +539,8 @@ def at_length(
 ) -> list[Line]:
     """Return its sentence, and below it what to do, how much faster that makes it, what is lost,
     and whose job it is (where that is to be ``named``), in the order of their importance: what has
-    no room is left out, but for what is lost where there is a ``tail``. Two lines, and where ``most`` allows a third for advice that is
-    too long for one."""
+    no room is left out, but for what is lost where there is a ``tail``. Two lines, and where
+    ``most`` allows a third for advice that is too long for one."""
     first = _begin(view, finding, width, width, prefix)
     second = Row(width, prefix=prefix).add("   ")
     free, change = second.room - 1, changes(finding, 0)
