@@ -464,6 +464,14 @@ def verdict_parts(report: Report) -> tuple[str, str]:
     return head, " ".join(part for part in (why, *_rests(report), more) if part)
 
 
+def besides_findings(report: Report) -> str:
+    """Return the verdict without what was found: how busy it was, what nobody could tell, and what
+    the GPUs did besides work."""
+    lead = _leading(report)
+    asked = [_lead_words(report, lead)] if isinstance(lead, OpenQuestion) else []
+    return " ".join([_how_busy(report), *asked, *_rests(report)])
+
+
 def _how_busy(report: Report) -> str:
     """Return the sentence on how busy the GPUs were, or why nobody knows."""
     if not report.gpus:

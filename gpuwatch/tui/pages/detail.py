@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, combinations, pairwise, zip_longest
+from itertools import chain, combinations, pairwise
 from typing import Any, ClassVar
 
 from textual.binding import BindingType
@@ -15,7 +15,16 @@ from gpuwatch.core.source import ReadOptions
 from gpuwatch.core.store import busy_name
 from gpuwatch.core.xids import xid_of
 from gpuwatch.tui.keys import DETAIL_FOOTER, DETAIL_KEYS, bindings
-from gpuwatch.tui.pages.layout import Drawn, Frame, Page, Title, band_rows, edge, has_boxes
+from gpuwatch.tui.pages.layout import (
+    Drawn,
+    Frame,
+    Page,
+    Title,
+    abreast,
+    band_rows,
+    edge,
+    has_boxes,
+)
 from gpuwatch.tui.pages.screen import ScrolledScreen, SheetBody, draw_sheet
 from gpuwatch.tui.panels import findings, job_charts, processes, time_axis
 from gpuwatch.tui.panels.findings import about_gpu, rule_of
@@ -106,7 +115,7 @@ def grouped_readings(
 
 
 _LABELS = {
-    "busy_samples": "samples per second",
+    "busy_samples": "readings per second",
     "energy_joules": "energy since driver load",
 }
 
@@ -276,7 +285,7 @@ _TURNS, _MOST_ROWS = (0, 0, 1, 2, 0, 3), (9, 5, 5, 4)
 _BELOW, _BELOW_SMALL = 20, 6
 """Rows that charts leave to what stands below them, on a page with boxes and on a smaller one."""
 _LEAST_OF_CHARTS = 13
-_TWO_COLUMNS, _THREE_COLUMNS, _FOUR_COLUMNS = 72, 110, 170
+_TWO_COLUMNS, _THREE_COLUMNS = 72, 110
 """Widths from which on readings stand in so many columns."""
 _GAP = 4
 """Cells between two columns."""
@@ -430,16 +439,13 @@ def _facts(live: Gpu, width: int, view: View, said: Collection[str]) -> list[Lin
     gpu = shown_gpu(view, live, facts=True)
     zero = [name for name in _QUIET_ZEROS if _written(gpu, name) in _NOTHING]
     groups, missing = grouped_readings(gpu, {*said, *zero})
-    count = 1 + sum(width >= least for least in (_TWO_COLUMNS, _THREE_COLUMNS, _FOUR_COLUMNS))
+    count = 1 + sum(width >= least for least in (_TWO_COLUMNS, _THREE_COLUMNS))
     wide = (width - 3 - _GAP * (count - 1)) // count
     blocks = [_block(group, facts, wide) for group, facts in groups.items() if facts]
     columns = _in_columns(blocks, count)
-    lines = []
-    for rows in zip_longest(*columns, fillvalue=((" " * wide, "text"),)):
-        row = Row(width).add("  ")
-        for number, one in enumerate(rows):
-            row.add(" " * (_GAP * bool(number))).add_runs(one, wide)
-        lines.append(row.line())
+    drawn = abreast(columns, [wide] * len(columns), _GAP)
+    used = (wide + _GAP) * len(columns) - _GAP
+    lines = [Row(width).add("  ").add_runs(one, used).line() for one in drawn]
     notes = {
         "UUID": [gpu.uuid],
         "zero": list(dict.fromkeys([_QUIET_ZEROS[name] for name in zero])),

@@ -27,7 +27,7 @@ from gpuwatch.tui.keys import (
     FINDINGS_KEYS,
     bindings,
 )
-from gpuwatch.tui.pages.layout import EDGE, Drawn, Frame, Title, edge, filled, has_boxes
+from gpuwatch.tui.pages.layout import EDGE, Drawn, Frame, Title, abreast, edge, filled, has_boxes
 from gpuwatch.tui.pages.screen import (
     CursorPlace,
     ListScreen,
@@ -265,12 +265,17 @@ def evidence_body(
     one = _representative(finding)
     # Of several jobs the sentence has the range of them all.
     which = f": {place(one, view.gpus)}" if one is not finding and len(parts(finding)) > 1 else ""
-    lines += _evidence(view, one.evidence, width, f"evidence{when}{which}")
-    lines += jobs
-    lines += _ruled_out(view, one, width)
+    halves = _halves(width) if width >= _HALVES else (width, width)
+    left = [*_evidence(view, one.evidence, halves[0], f"evidence{when}{which}"), *jobs]
+    left += _ruled_out(view, one, halves[0], symptom=True)
+    right = list(_ruled_out(view, one, halves[1], symptom=False))
+    if width >= _HALVES and left and right:
+        lines += abreast([left, right], halves, _BETWEEN)
+    else:
+        lines += [*left, *right]
     if documentation:
         name = clean(finding.rule)
-        lines += _heading(view, f"about: {cause(name)}", width, f"gpuwatch explain {name}")
+        lines += _heading(view, f"about: {cause_of(finding)}", width, f"gpuwatch explain {name}")
         lines += _documentation(documentation, width)
     return lines, zones
 
@@ -341,14 +346,24 @@ def _advice(view: View, finding: Finding, width: int) -> Iterator[Line]:
 
 
 _LIMITED = 60
-"""Width from which on evidence has a column for limits."""
+"""Width from which on evidence has a column for limits, and the list says how sure a finding is."""
 _LEAST_MEANING = 28
+_HALVES, _BETWEEN = 170, 2
+"""Width from which on what speaks against other causes is beside the evidence, and cells between
+the two."""
+
+
+def _halves(width: int) -> tuple[int, int]:
+    """Return the widths of the two, of which the table of the evidence has more."""
+    first = width * 3 // 5
+    return first, width - first - _BETWEEN
 
 
 def _evidence(view: View, evidence: Sequence[Evidence], width: int, heading: str) -> Iterator[Line]:
     if not evidence:
         return
-    yield from _heading(view, heading, width, "+ speaks for it   - does not")
+    unread = "   ? not read" if any(one.value is None for one in evidence) else ""
+    yield from _heading(view, heading, width, f"+ speaks for it   - does not{unread}")
     columns: list[Column[Evidence]] = [
         Column("reading", lambda one: clean(one.name, 60), "text", style=lambda *_: "text"),
         Column("value", _value, style=lambda *_: "value"),
@@ -369,7 +384,8 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int, heading: str
     yield row.add("meaning" if beside else "", "dim").line()
     for one in evidence:
         # For or against, by sign: the colour only repeats it.
-        mark = ("+ ", "key") if one.supports else ("- ", "label")
+        sign = "?" if one.value is None else "+" if one.supports else "-"
+        mark = (f"{sign} ", "key" if one.supports else "label")
         row = Row(width).add("   ").add(*mark)
         add_cells(row, columns, one, view.glyphs.ellipsis, "  ")
         indent = row.used
@@ -404,36 +420,43 @@ def _short(unit: str | None) -> str | None:
     return "%" if unit is not None and unit.startswith("%") else unit
 
 
-def _ruled_out(view: View, finding: Finding, width: int) -> Iterator[Line]:
-    for heading, symptom in (("also seen, explained by this", True), ("ruled out", False)):
-        known = [one for one in finding.ruled_out if one.symptom == symptom]
-        if known:
-            yield from _heading(view, heading, width)
-        for one in known:
-            if width < _LIMITED:
-                yield from _paragraph(f"{cause(one.rule)}: {one.why}", width, style="label")
-                continue
-            # Quieter than what speaks for the finding.
-            first, *rest = wrapped(one.why, width - _REASON - 1) or [""]
-            row = Row(width).add("   ").add(cause(one.rule), "dim").pad_to(_REASON)
-            yield row.add(first, "label").line()
-            for text in rest:
-                yield Row(width).pad_to(_REASON).add(text, "label").line()
+def _ruled_out(view: View, finding: Finding, width: int, *, symptom: bool) -> Iterator[Line]:
+    """Yield the other causes that were looked at: its symptoms, or those it is not."""
+    known = [one for one in finding.ruled_out if one.symptom == symptom]
+    if known:
+        yield from _heading(view, "also seen, explained by this" if symptom else "ruled out", width)
+    for one in known:
+        if width < _LIMITED:
+            yield from _paragraph(f"{cause(one.rule)}: {one.why}", width, style="label")
+            continue
+        # Quieter than what speaks for the finding.
+        first, *rest = wrapped(one.why, width - _REASON - 1) or [""]
+        row = Row(width).add("   ").add(cause(one.rule), "dim").pad_to(_REASON)
+        yield row.add(first, "label").line()
+        for text in rest:
+            yield Row(width).pad_to(_REASON).add(text, "label").line()
 
 
 _REASON = 28
 """Cells before the reasons of what is ruled out."""
 
 
-def _documentation(text: str, width: int) -> Iterator[Line]:
-    """Headings stand out: what has something indented below it."""
-    parts = [*paragraphs(text), ("", "")]
+def _documentation(text: str, width: int) -> list[Line]:
+    """Return the rule's own words, on wide pages in two columns. Headings stand out: what has
+    something indented below it."""
+    halves = [(width - _BETWEEN) // 2] * 2 if width >= _HALVES else [width]
+    parts, lines, ends = [*paragraphs(text), ("", "")], list[Line](), [0]
     for (indent, words), (below, _) in pairwise(parts):
         if not words:
-            yield blank(width)
+            ends.append(len(lines))
+            lines.append(blank(halves[0]))
             continue
-        heading = not indent and below.startswith(" ")
-        yield from _paragraph(words, width, 5 if indent else 3, "text" if heading else "label")
+        style = "text" if not indent and below.startswith(" ") else "label"
+        lines += _paragraph(words, halves[0], 5 if indent else 3, style)
+    if len(halves) < 2:
+        return lines
+    middle = min(ends, key=lambda end: abs(2 * end - len(lines)))
+    return abreast([lines[:middle], lines[middle + 1 :]], halves, _BETWEEN)
 
 
 # -- the list --------------------------------------------------------------------------------------
@@ -450,29 +473,47 @@ def selected_finding(view: View) -> Finding | None:
 def draw_findings(view: View, width: int, height: int) -> Frame:
     """Draw the list: exactly ``height`` lines of exactly ``width`` cells; the selection stays in
     sight."""
-    title = Title("findings", (("u", "not checked", "unknown"),))
+    boxes = has_boxes(width, height)
 
     def body(width: int, room: int) -> SheetBody:
-        lines = _above(view, width)
+        lines = _above(view, width, titled=not boxes)
         return [], *_list(view, lines, width, room), []
 
+    text, unchecked = _counted(view)
+    title = Title(text, (("u", unchecked, "unknown"),))
     return draw_sheet(view, width, height, title, body, FINDINGS_FOOTER, 0)[0]
 
 
-def _above(view: View, width: int) -> list[Line]:
-    """Return how many findings there are, else the verdict; what a change brought about, and how
-    long was watched."""
-    diagnosis, now = view.diagnosis, present_findings(view)
-    verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
-    if not view.gpus and (trouble := worth_saying(view)):
-        # Without a driver, that is what there is to say.
-        verdict = clean(trouble[0].message)
-    if now:
-        order = "worst first" if view.job.last is None else "those of the job shown first"
-        verdict = "one finding" if len(now) == 1 else f"{len(now)} findings, {order}"
-    lines = [Row(width).add(f" {text}", "title").line() for text in wrapped(verdict, width - 2)[:4]]
-    lines += [mark_line(view, width)] if view.mark is not None else []
-    return [*lines, *_watched(view, width), *[blank(width)] * (not now)]
+def _counted(view: View) -> tuple[str, str]:
+    """Return how many findings there are, in which order, after how long, and how many causes were
+    not checked."""
+    diagnosis, count = view.diagnosis, len(present_findings(view))
+    if diagnosis is None:
+        return "findings", "not checked"
+    order = ", worst first" if view.job.last is None else ", those of the job shown first"
+    text = f"findings: {count or 'none'}{order if count > 1 else ''}"
+    rules = len({one.rule for one in diagnosis.unknown})
+    watched = f"watched {units.age(diagnosis.watched_seconds)}"
+    return f"{text}, {watched}", f"{rules or 'none'} not checked"
+
+
+def _above(view: View, width: int, *, titled: bool) -> list[Line]:
+    """Return what stands above the list: a title where no box has it, the verdict where nothing was
+    found, and what a change brought about."""
+    lines = []
+    if titled:
+        text, unchecked = _counted(view)
+        row = Row(width).add(fit(f" {text}", width - 1, view.glyphs.ellipsis), "title")
+        if row.room > len(unchecked) + 5:
+            row.add("   u", "key").add(f" {unchecked}", "label")
+        lines.append(row.line())
+    if not present_findings(view):
+        verdict = "No diagnosis yet." if view.diagnosis is None else clean(view.diagnosis.verdict)
+        if not view.gpus and (trouble := worth_saying(view)):
+            # Without a driver, that is what there is to say.
+            verdict = clean(trouble[0].message)
+        lines += [Row(width).add(f" {one}").line() for one in wrapped(verdict, width - 2)[:4]]
+    return [*lines, *([mark_line(view, width)] if view.mark is not None else [])]
 
 
 def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Line], list[Zone]]:
@@ -507,27 +548,16 @@ def _earlier(view: View, width: int) -> list[Line]:
     return lines
 
 
-def _watched(view: View, width: int) -> list[Line]:
-    diagnosis = view.diagnosis
-    if diagnosis is None:
-        return []
-    rules = len({one.rule for one in diagnosis.unknown})
-    text = f"watched for {units.age(diagnosis.watched_seconds)}"
-    if rules:
-        unchecked = f"{units.plural(rules, 'cause')} could not be checked (u)"
-        text = f"{text}; {unchecked}" if width >= _LIMITED else unchecked
-    return [Row(width).add(fit(f" {text}", width - 1, view.glyphs.ellipsis), "label").line()]
-
-
 def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
     """Return a finding's two rows: its sentence, what is lost, what to do, and how sure that
     is."""
     tail = f"{finding.confidence * 100:.0f}% sure"
     if not finding_holds(view, finding):
         tail = "until the job ended"
-    elif finding.since_unix_seconds is not None and width >= 60:
+    elif finding.since_unix_seconds is not None:
         since = time.localtime(finding.since_unix_seconds)
         tail += f", since {time.strftime('%H:%M:%S', since)}"
+    tail = tail if width >= _LIMITED else ""
     return at_length(view, finding, width, tail, "s:" if selected else "")
 
 

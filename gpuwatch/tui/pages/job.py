@@ -102,13 +102,15 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
     ended = _end_text(view, job, brief=width < 76, reported=page.decided["report"])
     note = f" {ended[0]} " if ended is not None else ""
     command, ellipsis = job.command or f"PID {job.pid}", view.glyphs.ellipsis
+    named = "report: " if page.decided["report"] else ""
     if page.boxed:
         note_run = ended or (_shared_limits(page),)
-        command = fit_command(command, width - width_of(note_run[0]) - _TITLE_ENDS, ellipsis)
+        room = width - width_of(note_run[0]) - _TITLE_ENDS
+        command = fit_command(command, room, ellipsis, named)
         return edge(view.glyphs, width, Title(command, (), *note_run))
     row = Row(width).add(" ")
     room = max(8, row.room - width_of(note) - 1)
-    row.add(fit_command(command, room, ellipsis), "title")
+    row.add(fit_command(command, room, ellipsis, named), "title")
     if ended is not None:
         row.pad_to(width - width_of(note)).add(note, ended[1])
     return [row.line()], []
@@ -793,7 +795,7 @@ def _draw_table(page: Page, rows: int) -> Drawn:
     if not page.decided["report"]:
         return draw_tree(page, job, rows)
     assert view.job.write_report is not None
-    return _report(view, view.job.write_report(page.width), page.width, rows), []
+    return _report(page, view.job.write_report(page.width), rows), []
 
 
 def _keys(view: View) -> Footer:
@@ -891,16 +893,13 @@ def _window(view: View, job: Job) -> TimeWindow:
     return replace(window, now=min(window.now, end + 1.0))
 
 
-def _report(view: View, whole: Sequence[Line], width: int, height: int) -> list[Line]:
-    """Draw the report of the job that has ended, from ``view.job.report_offset`` on."""
-    state = view.job
-    rows = height - 1
+def _report(page: Page, whole: Sequence[Line], rows: int) -> list[Line]:
+    """Draw the report of the job that has ended, from ``view.job.report_offset`` on: the heading of
+    the page is its heading."""
+    state = page.view.job
     state.report_offset = max(0, min(state.report_offset, len(whole) - rows))
-    below = len(whole) - state.report_offset - rows
-    note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: full screen"
-    title = Title("report", (), note, "text" if below > 0 else "label")
-    shown = whole[state.report_offset : state.report_offset + rows]
-    return filled([*edge(view.glyphs, width, title)[0], *shown], width, height)
+    page.below = max(0, len(whole) - state.report_offset - rows)
+    return filled(whole[state.report_offset : state.report_offset + rows], page.width, rows)
 
 
 def _waiting(view: View, width: int, height: int) -> Frame:
@@ -1107,13 +1106,26 @@ class ReportScreen(ScrolledScreen):
         self._drawn_of: tuple[int, str] | None = None
 
     def drawn(self, width: int, height: int) -> Frame:
+        view, job, title = self.view, shown_job(self.view), Title("report")
+        if job is not None:
+            ended = _end_text(view, job, reported=True) or ("so far", "label")
+            room = width - width_of(ended[0]) - 2 * _TITLE_ENDS
+            command = job.command or f"PID {job.pid}"
+            text = fit_command(command, room, view.glyphs.ellipsis, "report: ")
+            title = Title(text, (), *ended)
+        boxes = has_boxes(width, height)
+
+        def body(width: int, _room: int) -> SheetBody:
+            top = [] if boxes else edge(view.glyphs, width, title)[0]
+            return top, self._written(width), [], []
+
         frame, self.body_offset = draw_sheet(
-            self.view, width, height, Title("report"), self._body, REPORT_FOOTER, self.body_offset
+            view, width, height, title, body, REPORT_FOOTER, self.body_offset
         )
         return frame
 
-    def _body(self, width: int, _room: int) -> SheetBody:
+    def _written(self, width: int) -> Sequence[Line]:
         drawn_of = width, self.view.glyphs.name
         if drawn_of != self._drawn_of:
             self._lines, self._drawn_of = self._write(width), drawn_of
-        return [], self._lines, [], []
+        return self._lines

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from gpuwatch.core.model import Gpu, Job
@@ -155,6 +156,8 @@ class Page:
     """Places of the charts above the time axis: first cell and width."""
     table_page: int = 1
     """Rows of the table that are in sight."""
+    below: int = 0
+    """Lines below those in sight, which the footer says."""
     lines: list[Line] = field(default_factory=list)
     zones: list[Zone] = field(default_factory=list)
 
@@ -299,18 +302,37 @@ def boxed(lines: Sequence[Line], glyphs: Glyphs) -> list[Line]:
     """Return ``lines`` two cells wider: those from the first edge to the last have sides."""
     edges = [y for y, line in enumerate(lines) if line[0][1] == EDGE]
     top, bottom = (edges[0], edges[-1]) if edges else (0, -1)
-    side = (glyphs.separator, EDGE)
     out: list[Line] = []
     for y, line in enumerate(lines):
         if not top <= y <= bottom:
             out.append(((" ", line[0][1]), *line, (" ", line[-1][1])))
-        elif line[0][1] != EDGE:
-            out.append((side, *line, side))
-        else:
-            place = 0 if y == top else 4 if y == bottom else 2
-            ends = [(corner, EDGE) for corner in glyphs.corners[place : place + 2]]
-            out.append((ends[0], *line, ends[1]))
+            continue
+        place = 0 if y == top else 4 if y == bottom else 2
+        corners = glyphs.corners[place : place + 2]
+        # Of two columns one may have an edge where the other has text.
+        sides = [
+            (corner if run[1] == EDGE else glyphs.separator, EDGE)
+            for corner, run in zip(corners, (line[0], line[-1]), strict=True)
+        ]
+        out.append((sides[0], *line, sides[1]))
     return out
+
+
+def abreast(columns: Sequence[Sequence[Line]], widths: Sequence[int], gap: int) -> list[Line]:
+    """Return lines in columns of these widths beside each other, ``gap`` cells between them."""
+    lines = []
+    for each in zip_longest(*columns):
+        row, before = Row(sum(widths) + gap * (len(widths) - 1)), (" ", "text")
+        for one, cells in zip(each, widths, strict=True):
+            line = one or blank(cells)
+            if row.used:
+                # Edges beside each other are one.
+                joined = before[1] == line[0][1] == EDGE
+                row.add((before[0][-1] if joined else " ") * gap, EDGE if joined else "text")
+            row.add_runs(line, cells)
+            before = line[-1]
+        lines.append(row.line())
+    return lines
 
 
 def too_small(width: int, height: int, needed: str) -> Frame:

@@ -163,7 +163,7 @@ def footer_panel(keys: Callable[[View], Footer]) -> Panel:
     """Return the footer of a page with these keys."""
 
     def draw_keys(page: Page, _rows: int) -> Drawn:
-        line, zones = draw_footer(page.view, page.width, keys(page.view))
+        line, zones = draw_footer(page.view, page.width, keys(page.view), page.below)
         return [line], zones
 
     return fixed("footer", 1, draw_keys)

@@ -536,9 +536,9 @@ def at_length(
     named: bool = True,
 ) -> list[Line]:
     """Return its sentence, and below it what to do, how much faster that makes it, what is lost,
-    ``tail``, and whose job it is (where that is to be ``named``), in the order of their importance:
-    what has no room is left out. Two lines, and where ``most`` allows a third for advice that is
-    too long for one."""
+    and whose job it is (where that is to be ``named``), in the order of their importance: what has
+    no room is left out, but for what is lost where there is a ``tail``. Two lines, and where
+    ``most`` allows a third for advice that is too long for one."""
     first = _begin(view, finding, width, width, prefix)
     second = Row(width, prefix=prefix).add("   ")
     free, change = second.room - 1, changes(finding, 0)
@@ -552,10 +552,11 @@ def at_length(
         fits = [text for text, needed in zip(texts, lines, strict=True) if needed < most]
         return next(iter(fits), "")
 
-    gain = longest(gains(finding)[-1:])
-    loss = longest(losses(finding, view, width), gain)
-    gain = longest(gains(finding), loss)
-    tail = longest([tail], gain, loss)
+    gain = longest(gains(finding)[-1:], tail)
+    forms = losses(finding, view, width)
+    # In a list every finding says the same of itself, if it be in fewer words.
+    loss = longest(forms, gain, tail) or (forms[-1] if forms and tail else "")
+    gain = longest(gains(finding), loss, tail)
     if loss:
         second.add(loss, "label").add(_GAP)
     look, indent = "value" if finding.advice else "label", second.used

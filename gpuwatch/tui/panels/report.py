@@ -10,27 +10,38 @@ from gpuwatch.core.store import bucket_index
 from gpuwatch.core.text import clean
 from gpuwatch.outputs import terminal
 from gpuwatch.outputs.report import document, text
-from gpuwatch.outputs.report.document import Document, Found, Paragraph, Timeline, ToDo
-from gpuwatch.outputs.report.model import TimeProfile
+from gpuwatch.outputs.report.document import Document, Found, Group, Paragraph, Timeline, ToDo
+from gpuwatch.outputs.report.model import Report, TimeProfile
 from gpuwatch.tui.charts.strips import ASCII, Column, Held, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark
 from gpuwatch.tui.pages.layout import Title, edge
 from gpuwatch.tui.panels import job_charts, time_axis
-from gpuwatch.tui.panels.findings import SEVERITY_STYLES, rule_of, severity_sign
+from gpuwatch.tui.panels.findings import (
+    SEVERITY_STYLES,
+    changes,
+    gains,
+    rule_of,
+    severity_sign,
+    shorter_and_shorter,
+)
 from gpuwatch.tui.panels.gpus import FED, held_up
 from gpuwatch.tui.panels.job_charts import Trace
-from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, to_ascii, wrapped
+from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, to_ascii, width_of, wrapped
 from gpuwatch.tui.view import View
 
 # -- the document ----------------------------------------------------------------------------------
 
 
-_LOOKS_OF = {"verdict": "title", "why": "text", "bad": "error", "warn": "label"}
+_LOOKS_OF = {"verdict": "title", "why": "text", "bad": "error", "warn": "label", "command": "text"}
 """Styles of the paragraphs that are not as on a terminal."""
 
 
 def draw(view: View, made: Document, width: int) -> list[Line]:
-    """Draw the whole document in lines of ``width`` cells."""
+    """Draw the whole document in lines of ``width`` cells. It begins as other pages do, with each
+    finding, what was lost and what to change; advice in full is with the evidence."""
+    blocks = [block for section in made.sections for block in section.blocks]
+    report = next((one.report for one in blocks if isinstance(one, Timeline)), None)
+    found = {f"#{one.number}": one for one in (() if report is None else document.groups(report))}
     lines: list[Line] = []
     for place, section in enumerate(made.sections):
         if any(isinstance(one, Timeline) for one in section.blocks):
@@ -41,14 +52,79 @@ def draw(view: View, made: Document, width: int) -> list[Line]:
         if place:
             name = name if name[:2].isupper() else name[0].lower() + name[1:]
             lines += edge(view.glyphs, width, Title(name))[0]
+        elif report is not None and any(isinstance(one, ToDo) for one in section.blocks):
+            lines += _head(view, report, list(found.values()), section.blocks, width)
+            continue
         for block in section.blocks:
-            if isinstance(block, ToDo):
-                lines += _to_do(view, block, width)
-            elif isinstance(block, Paragraph) and block.style in _LOOKS_OF:
+            if isinstance(block, Paragraph) and block.style in _LOOKS_OF:
                 lines += _wrapped(block.text, width, 1, _LOOKS_OF[block.style])
+            elif isinstance(block, Found) and block.name in found:
+                lines += _in_words(view, _less_said(found[block.name]), width)
             else:
                 lines += _in_words(view, block, width)
     return lines
+
+
+def _head(
+    view: View,
+    report: Report,
+    found: Sequence[Group],
+    blocks: Sequence[document.Block],
+    width: int,
+) -> Iterator[Line]:
+    """Yield that the job failed, the findings, and quietly what else is said of it."""
+    said = [one for one in blocks if isinstance(one, Paragraph)]
+    for one in said:
+        if one.style == "bad":
+            yield from _wrapped(one.text, width, 1, "error")
+    for group in found:
+        if group.cause.advice or group.cost:
+            yield from _finding(view, group, width)
+    verdict = document.verdict(report)
+    for one in said:
+        if one.style != "bad":
+            words = document.besides_findings(report) if one.text == verdict else one.text
+            yield from _wrapped(words, width, 3, "label" if one.style == "warn" else "text")
+
+
+def _finding(view: View, group: Group, width: int) -> Iterator[Line]:
+    """Yield its sentence, and below it what was lost, what to change and what that gains; of one
+    that did not hold all the time, when it did."""
+    one, look = group.cause, SEVERITY_STYLES.get(group.severity, "warn")
+    row = Row(width).add(f" {severity_sign(group.severity, view.glyphs)} ", look)
+    forms = list(shorter_and_shorter(one, view.gpus, ""))[:-1]
+    text = next((form for form in forms if width_of(form) < row.room), forms[-1])
+    first, *rest = wrapped(text, row.room - 1)
+    yield row.add(first, look).line()
+    for line in rest:
+        yield Row(width).add(f"   {line}", look).line()
+    cost, gained = clean(group.cost_words()), gains(one) if group.is_of_all_time else []
+    row = Row(width).add("   ").add(f"lost {cost}  " if cost else "", "label")
+    brief = f"  {gained[-1]}" if gained else ""
+    changed = changes(one, row.room - 1 - width_of(brief)) or "no action needed"
+    if row.room - 1 < width_of(changed) and cost:
+        yield row.line()
+        row = Row(width).add("   ")
+    first, *rest = wrapped(changed, row.room - 1)
+    row.add(first, "value")
+    for line in rest:
+        yield row.line()
+        row = Row(width).add("   ").add(line, "value")
+    if gained and row.room <= width_of(brief):
+        yield row.line()
+        row = Row(width).add(" ")
+    longest = next((gain for gain in gained if width_of(gain) + 2 < row.room), "")
+    yield row.add(f"  {longest}" if longest else "", "label").line()
+    if not group.is_of_all_time:
+        gain = group.gain_words()
+        words = [group.when(), *([f"gain: {gain}"] if gain else [])]
+        yield from _wrapped("; ".join(words), width, 3, "label")
+
+
+def _less_said(group: Group) -> Found:
+    """Return the finding with its advice in full, without what the head of the page says."""
+    found = group.found()
+    return found._replace(what=found.what[1:], cost="", gain="")
 
 
 def _wrapped(words: str, width: int, indent: int, style: str) -> Iterator[Line]:
@@ -56,21 +132,7 @@ def _wrapped(words: str, width: int, indent: int, style: str) -> Iterator[Line]:
         yield Row(width).add(" " * indent).add(one, style).line()
 
 
-def _to_do(view: View, block: ToDo, width: int) -> Iterator[Line]:
-    """Yield what was found in a line with what it cost, and below it what to do."""
-    row = _headed(view, block, width)
-    if block.cost:
-        row.fits(f"   lost {clean(block.cost)}", "value")
-    if block.when and row.room > 16:
-        row.add(fit(f"   {clean(block.when)}", row.room - 1, view.glyphs.ellipsis), "label")
-    yield row.line()
-    for one in block.advice:
-        yield from _wrapped(one, width, 3, "value")
-    if block.gain:
-        yield from _wrapped(f"Gain: {block.gain}", width, 3, "text")
-
-
-def _headed(view: View, found: Found | ToDo, width: int) -> Row:
+def _headed(view: View, found: Found, width: int) -> Row:
     """Begin a line with a finding's sign and cause."""
     look = SEVERITY_STYLES.get(found.severity, "warn")
     row = Row(width).add(f" {severity_sign(found.severity, view.glyphs)} ", look)

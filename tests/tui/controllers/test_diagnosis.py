@@ -104,7 +104,7 @@ async def test_the_list_begins_with_the_findings_of_the_job_asked_for() -> None:
         await drive.press("d")
         places = [place(one, what.now.gpus) for one in (own, elsewhere)]
         assert drive.text.index(f"{places[0]} waits") < drive.text.index(f"{places[1]} waits")
-        assert "2 findings, those of the job shown first" in drive.text
+        assert "findings: 2, those of the job shown first" in drive.text
 
 
 def test_places_are_told_as_people_count() -> None:

@@ -120,7 +120,7 @@ async def test_once_it_has_ended_q_quits_with_its_exit_code(jobs: Jobs) -> None:
         for at in range(101, 105):
             await drive.feed(seen(job, float(at), ended=time.time()))
         assert "exit code 3" in drive.lines[1]
-        assert "\u2500 report " in drive.text
+        assert "report: " in drive.text
         assert drive.app.is_running
         await drive.press("q")
         assert drive.app.return_code == 3
