@@ -377,6 +377,8 @@ class TreeRow:
     """Machine of it and its children, for the topmost of a job on several machines."""
     is_late: bool = False
     """The others wait for this rank."""
+    hue: str = ""
+    """The colour of its chart, where the leading finding is about that."""
 
     @property
     def key(self) -> ProcessKey:
@@ -455,7 +457,6 @@ def _columns(
 ) -> tuple[list[Column[TreeRow]], bool]:
     """Return the columns that fit, and whether the command has room to be read behind them; the
     charts end ``now``."""
-    charts = job_charts.charts_of(job_charts.leading(view, job))
     late = len(STRAGGLER.word) + 2
     roles = [
         width_of(row.branch) + width_of(_role_text(row, width)) + late * row.is_late
@@ -469,7 +470,7 @@ def _columns(
         "ROLE",
         kind="text",
         width=role_width,
-        runs=lambda row: _role(view, row, role_width, width, charts),
+        runs=lambda row: _role(view, row, role_width, width),
     )
     columns = [role, *[one for one in COLUMNS if one.heading not in without]]
     if not view.slow_link:
@@ -478,35 +479,27 @@ def _columns(
     columns = fitting(columns, width - 1)
     room = width - 1 - width_of_columns(columns)
     if columns[-1].rank == _SPARK_RANK:
-        kept = _COMMAND_LEAST if room >= 12 + _COMMAND_LEAST else 0
-        spark = columns[-1].width
-        wider = max(0, min(_SPARK_MOST - spark, room - kept)) if room >= 12 else 0
+        spark, wider = columns[-1].width, room
+        if room >= 12 + _COMMAND_LEAST:
+            wider = max(0, min(_SPARK_MOST - spark, room - _COMMAND_LEAST))
         spark, room = spark + wider, room - wider
         window = replace(spark_window(view, spark), now=now)
         columns[-1] = columns[-1]._replace(
             heading=f"CPU {spark_span(view, spark)}",
             width=spark,
-            runs=lambda row: _spark(view, row, window, spark, charts),
+            runs=lambda row: _spark(view, row, window, spark),
         )
     return columns, room >= _COMMAND_LEAST
 
 
-def _role(
-    view: View, row: TreeRow, role_width: int, width: int, charts: Sequence[str]
-) -> list[Run]:
+def _role(view: View, row: TreeRow, role_width: int, width: int) -> list[Run]:
     branch = fit(row.branch, max(0, role_width - 4), "")
-    style = "warn" if row.member.orphaned else _hue(row, charts) or "text"
+    style = "warn" if row.member.orphaned else row.hue or "text"
     room, name = role_width - width_of(branch), _role_text(row, width)
     state = f"  {STRAGGLER.word}"
     if not row.is_late or width_of(name + state) > room:
         return [(branch, "dim"), (left(name, room, view.glyphs.ellipsis), style)]
     return [(branch, "dim"), (name, "value"), (left(state, room - width_of(name)), style)]
-
-
-def _hue(row: TreeRow, charts: Sequence[str]) -> str:
-    """Return the colour of a process: that of its chart, if that is among ``charts``."""
-    chart = _ROLE_CHARTS.get(row.member.role, "")
-    return STRAGGLER.hue if row.is_late else chart if chart in charts else ""
 
 
 # -- the rows -------------------------------------------------------------------------------
@@ -529,10 +522,9 @@ def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
             for one in every
         ]
     found = job_charts.leading(view, job)
-    late = set() if found is None else set(found.late)
-    is_late = {
-        key for key, some in on_gpus.items() if any(one.gpu_uuid in late for one in some)
-    } & {one.key for one in every if one.role == "rank"}
+    late = {one.rank: one.key for one in job_charts.late_ranks(job, found)}
+    is_late = set(late.values())
+    charts, fault = job_charts.charts_of(found), job_charts.fault_of(found)
     members, families = in_room(
         *(view, _late_first(every, is_late), room, _family),
         lambda one: one.key in on_gpus,
@@ -550,9 +542,12 @@ def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
         own = [process for one in family or (member,) for process in on_gpus.get(one.key, ())]
         where = None if branch else machines.get(member.pid // PIDS_OF_A_MACHINE)
         loop = loops.get(member.key)
-        out.append(
-            TreeRow(member, tuple(own), branch, command, family, loop, where, member.key in is_late)
-        )
+        chart = _ROLE_CHARTS.get(member.role, "")
+        is_hued = chart in charts or (chart == fault and member.rank in late)
+        is_own = member.key in is_late
+        hue = STRAGGLER.hue if is_own else chart if is_hued else ""
+        row = TreeRow(member, tuple(own), branch, command, family, loop, where, is_own, hue)
+        out.append(row)
     return out
 
 
@@ -631,7 +626,8 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
         return [], []
     columns, has_command = _columns(view, job, table, width, page.window.now)
     heading = Row(width, prefix="b:").add(" ")
-    add_headings(heading, columns)
+    last = columns[-1]._replace(width=width_of(columns[-1].heading))
+    add_headings(heading, columns if has_command else [*columns[:-1], last])
     heading.add("COMMAND" if has_command else "", "label")
     out_of_sight = hidden(view.glyphs, state.offset, len(table) - state.offset - (height - 1))
     notes = heading_notes([count_of(view, len(job.members))], out_of_sight)
@@ -656,9 +652,7 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     return filled(lines, width, height), zones
 
 
-def _spark(
-    view: View, entry: TreeRow, window: TimeWindow, width: int, charts: Sequence[str]
-) -> list[Run]:
+def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[Run]:
     """CPU of one core; of workers in one row their mean."""
     member, history = entry.member, view.history
     uuids = {process.key: process.gpu_uuid for process in reversed(entry.on_gpus)}
@@ -668,7 +662,7 @@ def _spark(
         series = Together(
             keys, lambda: [history.process(k, uuids.get(k), "cpu_percent") for k in keys]
         )
-    style = _hue(entry, charts) or "gauge"
+    style = entry.hue or "gauge"
     return view.chart(
         ("member", member.key), series, width, 100.0, style, window=window, braille=True
     )[0]

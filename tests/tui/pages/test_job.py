@@ -9,6 +9,8 @@ import pytest
 
 from gpuwatch.core.model import BusySample, Job, JobRank, Problem, Process
 from gpuwatch.core.store import Store
+from gpuwatch.diagnosis.finding import Evidence
+from gpuwatch.diagnosis.rules.shared.ranks import CHARTS
 from gpuwatch.recording.hosts.together import Machine, together
 from gpuwatch.tui.charts.strips import mean_shown
 from gpuwatch.tui.charts.timeline import Timeline
@@ -332,6 +334,34 @@ def test_the_rank_that_the_others_wait_for_comes_first(size: tuple[int, int]) ->
     culprit, rest, *_ = shown(fresh(view), size)
     assert (culprit.label, culprit.style) == ("GPU 6 power", "late")
     assert (rest.label, rest.is_quiet) == ("7 others power", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"), [("worker", "rank 1 workers"), ("main", "rank 1 main thread")]
+)
+def test_what_keeps_a_late_rank_is_drawn_against_the_others(kind: str, label: str) -> None:
+    """In its hue, with the mean of that rank; the others and the power of its GPU are grey. Its
+    row in the table has the hue, those of the others have none."""
+    sign = next(name for name, chart in CHARTS.items() if chart == kind)
+    view = with_finding("reported", 2)
+    uuids = tuple(one.uuid for one in view.gpus)
+    found = starved(
+        view.snapshot,
+        rule="collective_wait",
+        gpus=uuids,
+        late=uuids[1:],
+        evidence=(Evidence(sign, 99.0, "%", 90.0),),
+    )
+    view.diagnosis = diagnosis(view.snapshot, found)
+    own, others = [one for one in shown(fresh(view), (120, 40)) if one.kind == kind]
+    assert (own.label, own.style, others.is_quiet) == (label, kind, True)
+    assert own.text != others.text
+    power = [one for one in shown(fresh(view), (120, 40)) if one.kind == "power_watts"]
+    assert power
+    assert all(one.is_quiet for one in power)
+    rows = job.tree_rows(view, view.snapshot.jobs[0], 9)
+    hued = [row.member.rank for row in rows if row.hue == kind]
+    assert hued == ([1] if kind == "worker" else [])
 
 
 def test_what_is_known_stands_in_columns() -> None:
