@@ -79,7 +79,7 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("s,f6", "sort", "s", "sort by the next column", "Processes"),
     Key("r", "reverse", "r", "reverse the order", "Processes"),
     Key("e", "app.command", "e", "the whole command line", "Processes"),
-    Key("t,f5", "tree", "t", "a tree of processes, or a flat list", "Processes"),
+    Key("t,f5", "tree", "t", "a tree, workers one by one, or a list", "Processes"),
     Key("a", "app.all_processes", "a", "all processes, or those that use a GPU", "Processes"),
     Key("k,f9", "app.end_process", "k", "kill the selected process (asks first)", "Processes"),
     Key("exclamation_mark", "app.problems", "!", "notes, and what could not be read", "View"),

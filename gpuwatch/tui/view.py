@@ -115,8 +115,6 @@ class JobView:
     signal."""
     selected: ProcessKey | None = None
     offset: int = 0
-    folded: bool | None = None
-    """The loader workers of a rank are one row; ``None``: where there are many."""
     write_report: Callable[[int], Sequence[Line]] | None = None
     """The report of a job that has ended, as lines for a width."""
     report_offset: int = 0
@@ -260,6 +258,8 @@ class View:
     """A line is being typed: keys are text."""
     this_gpu_only: bool = False
     tree: bool = True
+    folded: bool | None = None
+    """The loader workers of a process are one row; ``None``: where not all processes fit."""
     all_processes: bool = False
     message: str | None = None
     diagnosis: Diagnosis | None = None

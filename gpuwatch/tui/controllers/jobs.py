@@ -16,7 +16,6 @@ from gpuwatch.core.text import clean
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.display import Display
-from gpuwatch.tui.panels.processes import table_rows
 from gpuwatch.tui.runs import (
     ended_at,
     find_job,
@@ -658,15 +657,10 @@ class JobController(Controller):
         """Return the process under the cursor of the screen in front; without a cursor the only one
         listed."""
         from gpuwatch.tui.pages.job import JobScreen  # noqa: PLC0415
+        from gpuwatch.tui.pages.overview import OverviewScreen  # noqa: PLC0415
 
         screen = self.display.app.screen
-        if isinstance(screen, JobScreen):
-            return screen.selected_process()
-        table = table_rows(self.view)
-        for row in table:
-            if row.key == self.view.selected_row:
-                return row.process
-        return table[0].process if len(table) == 1 else None
+        return screen.selected_process() if isinstance(screen, JobScreen | OverviewScreen) else None
 
     def _end(self, process: Process, force: bool, answer: str | None) -> None:
         if not answer:

@@ -5,7 +5,7 @@ then the screens.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -71,6 +71,9 @@ from gpuwatch.tui.panels.table import (
     fitting,
     heading_notes,
     hidden,
+    in_room,
+    is_folded,
+    share_of_each,
     state_style,
     width_of_columns,
 )
@@ -376,6 +379,8 @@ class TreeRow:
     """Machine of it and its children, for the topmost of a job on several machines."""
     is_late: bool = False
     """The others wait for this rank."""
+    hue: str = ""
+    """The colour of its chart, where the leading finding is about that."""
 
     @property
     def key(self) -> ProcessKey:
@@ -389,6 +394,7 @@ def _style(_row: TreeRow, text: str) -> str:
     return "dim" if text in _NOTHING else "text"
 
 
+_CPU = MEMBER["cpu_percent"]
 _GPU_BUSY, _GPU_MEMORY = PROCESS["gpu_busy_percent"], PROCESS["gpu_memory_bytes"]
 _DATA_WAIT, _IN_STEPS = LOOP["data_wait_share"], LOOP["compute_share"]
 
@@ -407,7 +413,8 @@ def _column(
 
     def text(row: TreeRow) -> str:
         has_none = (of_loop and row.loop is None) or role not in ("", row.member.role)
-        return "" if has_none else field.text(read(row))
+        said = "" if has_none else field.text(read(row))
+        return share_of_each(said, len(row.together), width) if field is _CPU else said
 
     def style(row: TreeRow, text: str) -> str:
         waits = waits_from is not None and (read(row) or 0.0) >= waits_from
@@ -428,7 +435,7 @@ def _gpu_memory(row: TreeRow) -> str:
 COLUMNS: tuple[Column[TreeRow], ...] = (
     Column("PID", lambda r: "" if r.together else str(r.member.own_pid), width=8, style=_style),
     Column("S", lambda r: r.member.state or "-", "text", rank=6, width=1, style=state_style),
-    _column(5, 2, MEMBER["cpu_percent"]),
+    _column(6, 2, _CPU),
     _column(5, 5, MEMBER["main_thread_cpu_percent"], role="rank"),
     _column(5, 8, MEMBER["run_queue_wait_percent"], waits_from=_WAITS_PERCENT),
     _column(5, 12, MEMBER["disk_wait_percent"], waits_from=_WAITS_PERCENT),
@@ -452,7 +459,6 @@ def _columns(
 ) -> tuple[list[Column[TreeRow]], bool]:
     """Return the columns that fit, and whether the command has room to be read behind them; the
     charts end ``now``."""
-    charts = job_charts.charts_of(job_charts.leading(view, job))
     late = len(STRAGGLER.word) + 2
     roles = [
         width_of(row.branch) + width_of(_role_text(row, width)) + late * row.is_late
@@ -466,7 +472,7 @@ def _columns(
         "ROLE",
         kind="text",
         width=role_width,
-        runs=lambda row: _role(view, row, role_width, width, charts),
+        runs=lambda row: _role(view, row, role_width, width),
     )
     columns = [role, *[one for one in COLUMNS if one.heading not in without]]
     if not view.slow_link:
@@ -475,24 +481,22 @@ def _columns(
     columns = fitting(columns, width - 1)
     room = width - 1 - width_of_columns(columns)
     if columns[-1].rank == _SPARK_RANK:
-        kept = _COMMAND_LEAST if room >= 12 + _COMMAND_LEAST else 0
-        spark = columns[-1].width
-        wider = max(0, min(_SPARK_MOST - spark, room - kept)) if room >= 12 else 0
+        spark, wider = columns[-1].width, room
+        if room >= 12 + _COMMAND_LEAST:
+            wider = max(0, min(_SPARK_MOST - spark, room - _COMMAND_LEAST))
         spark, room = spark + wider, room - wider
         window = replace(spark_window(view, spark), now=now)
         columns[-1] = columns[-1]._replace(
             heading=f"CPU {spark_span(view, spark)}",
             width=spark,
-            runs=lambda row: _spark(view, row, window, spark, charts),
+            runs=lambda row: _spark(view, row, window, spark),
         )
     return columns, room >= _COMMAND_LEAST
 
 
-def _role(
-    view: View, row: TreeRow, role_width: int, width: int, charts: Sequence[str]
-) -> list[Run]:
+def _role(view: View, row: TreeRow, role_width: int, width: int) -> list[Run]:
     branch = fit(row.branch, max(0, role_width - 4), "")
-    style = "warn" if row.member.orphaned else _hue(row, charts) or "text"
+    style = "warn" if row.member.orphaned else row.hue or "text"
     room, name = role_width - width_of(branch), _role_text(row, width)
     state = f"  {STRAGGLER.word}"
     if not row.is_late or width_of(name + state) > room:
@@ -500,28 +504,11 @@ def _role(
     return [(branch, "dim"), (name, "value"), (left(state, room - width_of(name)), style)]
 
 
-def _hue(row: TreeRow, charts: Sequence[str]) -> str:
-    """Return the colour of a process: that of its chart, if that is among ``charts``."""
-    chart = _ROLE_CHARTS.get(row.member.role, "")
-    return STRAGGLER.hue if row.is_late else chart if chart in charts else ""
-
-
 # -- the rows -------------------------------------------------------------------------------
 
 
-FOLDED_FROM = 33
-"""Number of processes from which on the workers of a rank are one row unless they are asked for:
-the ranks are what has to be compared then."""
-
-
-def is_folded(view: View, job: Job) -> bool:
-    folded = view.job.folded
-    return len(job.members) >= FOLDED_FROM if folded is None else folded
-
-
-def tree_rows(view: View, job: Job) -> list[TreeRow]:
-    """Return all processes of the job, each under its parent; the loader workers of a parent as one
-    row where they are folded."""
+def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
+    """Return all processes of the job, each under its parent, with ``room`` for so many rows."""
     on_gpus: dict[ProcessKey, list[Process]] = {}
     for process in () if view.snapshot is None else view.snapshot.processes:
         if process.gpu_uuid is not None:
@@ -537,12 +524,13 @@ def tree_rows(view: View, job: Job) -> list[TreeRow]:
             for one in every
         ]
     found = job_charts.leading(view, job)
-    late = set() if found is None else set(found.late)
-    members, families = _folded(every) if is_folded(view, job) else (every, {})
-    is_late = {
-        key for key, some in on_gpus.items() if any(one.gpu_uuid in late for one in some)
-    } & {one.key for one in members if one.role == "rank"}
-    members = _late_first(members, is_late)
+    late = {one.rank: one.key for one in job_charts.late_ranks(job, found)}
+    is_late = set(late.values())
+    charts, fault = job_charts.charts_of(found), job_charts.fault_of(found)
+    members, families = in_room(
+        *(view, _late_first(every, is_late), room, _family),
+        lambda one: one.key in on_gpus,
+    )
     # What was reported then is not kept of each rank.
     loops = {loop.key: loop for loop in job.loops if view.timeline.moment is None}
     if len(loops) == 1:
@@ -556,10 +544,19 @@ def tree_rows(view: View, job: Job) -> list[TreeRow]:
         own = [process for one in family or (member,) for process in on_gpus.get(one.key, ())]
         where = None if branch else machines.get(member.pid // PIDS_OF_A_MACHINE)
         loop = loops.get(member.key)
-        out.append(
-            TreeRow(member, tuple(own), branch, command, family, loop, where, member.key in is_late)
-        )
+        chart = _ROLE_CHARTS.get(member.role, "")
+        is_hued = chart in charts or (chart == fault and member.rank in late)
+        is_own = member.key in is_late
+        hue = STRAGGLER.hue if is_own else chart if is_hued else ""
+        row = TreeRow(member, tuple(own), branch, command, family, loop, where, is_own, hue)
+        out.append(row)
     return out
+
+
+def _family(member: JobMember) -> Hashable:
+    """Return what loader workers of one row have in common; ``None`` for any other process."""
+    is_worker = member.role == "loader_worker"
+    return (member.parent_pid, member.orphaned) if is_worker else None
 
 
 def _late_first(members: Sequence[JobMember], late: Collection[ProcessKey]) -> list[JobMember]:
@@ -602,48 +599,6 @@ def _commands(members: Sequence[JobMember]) -> Iterator[str]:
         yield "" if same else member.command or member.name or ""
 
 
-def _folded(
-    members: Sequence[JobMember],
-) -> tuple[list[JobMember], dict[ProcessKey, tuple[JobMember, ...]]]:
-    """Return the members with all workers of a parent as one, and who they are."""
-    workers: dict[tuple[int | None, bool], list[JobMember]] = {}
-    for member in members:
-        if member.role == "loader_worker":
-            workers.setdefault((member.parent_pid, member.orphaned), []).append(member)
-    out: list[JobMember] = []
-    families: dict[ProcessKey, tuple[JobMember, ...]] = {}
-    for member in members:
-        family = workers.get((member.parent_pid, member.orphaned), [])
-        if member.role != "loader_worker" or len(family) == 1:
-            out.append(member)
-        elif member is family[0]:
-            out.append(_as_one(family))
-            families[member.key] = tuple(family)
-    return out, families
-
-
-_MEANS = ("cpu_percent", "main_thread_cpu_percent", "run_queue_wait_percent", "disk_wait_percent")
-_SUMS = (
-    "read_bytes_per_second",
-    "write_bytes_per_second",
-    "memory_resident_bytes",
-    "memory_proportional_bytes",
-)
-
-
-def _as_one(family: Sequence[JobMember]) -> JobMember:
-    """Add up a family: shares as means, bytes as sums; the state is the one most of them are in."""
-    readings = {name: mean(getattr(one, name) for one in family) for name in _MEANS}
-    readings |= {name: total(getattr(one, name) for one in family) for name in _SUMS}
-    states = [one.state for one in family]
-    return replace(
-        family[0],
-        state=max(states, key=states.count),
-        role_guessed=any(one.role_guessed for one in family),
-        **readings,  # type: ignore[arg-type]
-    )
-
-
 _SHORT_ROLES = (("training process", "train"), ("loader worker", "worker"), ("orphaned", "orphan"))
 
 
@@ -664,8 +619,8 @@ def _role_text(row: TreeRow, width: int) -> str:
 
 def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     """Draw the heading and the rows from ``view.job.offset`` on, ``height`` lines in all."""
-    view, width, table = page.view, page.width, page.table
-    state = view.job
+    view, width, state = page.view, page.width, page.view.job
+    table = page.table = tree_rows(view, job, page.table_page)
     keys = [row.key for row in table]
     position = keys.index(state.selected) if state.selected in keys else None
     state.offset = scrolled(state.offset, position, page.table_page, len(table))
@@ -673,7 +628,8 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
         return [], []
     columns, has_command = _columns(view, job, table, width, page.window.now)
     heading = Row(width, prefix="b:").add(" ")
-    add_headings(heading, columns)
+    last = columns[-1]._replace(width=width_of(columns[-1].heading))
+    add_headings(heading, columns if has_command else [*columns[:-1], last])
     heading.add("COMMAND" if has_command else "", "label")
     out_of_sight = hidden(view.glyphs, state.offset, len(table) - state.offset - (height - 1))
     notes = heading_notes([count_of(view, len(job.members))], out_of_sight)
@@ -698,9 +654,7 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     return filled(lines, width, height), zones
 
 
-def _spark(
-    view: View, entry: TreeRow, window: TimeWindow, width: int, charts: Sequence[str]
-) -> list[Run]:
+def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[Run]:
     """CPU of one core; of workers in one row their mean."""
     member, history = entry.member, view.history
     uuids = {process.key: process.gpu_uuid for process in reversed(entry.on_gpus)}
@@ -710,7 +664,7 @@ def _spark(
         series = Together(
             keys, lambda: [history.process(k, uuids.get(k), "cpu_percent") for k in keys]
         )
-    style = _hue(entry, charts) or "gauge"
+    style = entry.hue or "gauge"
     return view.chart(
         ("member", member.key), series, width, 100.0, style, window=window, braille=True
     )[0]
@@ -851,7 +805,7 @@ def draw(view: View, width: int, height: int) -> Frame:
     mine = [gpu for gpu in view.gpus if gpu.uuid in job.gpu_uuids]
     boxes = has_boxes(width, height)
     width -= 2 * boxes
-    page = Page(view, width, height, boxes, _window(view, job), mine, job, tree_rows(view, job))
+    page = Page(view, width, height, boxes, _window(view, job), mine, job)
     page.decided["report"] = shows_report(view)
     view.chart_columns = max(1, job_charts.span(width)[1])
     panels, competing = (_ENDED, (OUTPUT, _TABLE)) if shows_report(view) else (PANELS, COMPETING)
@@ -969,9 +923,10 @@ class JobScreen(ListScreen):
         return None if row.together else row.member
 
     def action_fold(self) -> None:
-        shown = shown_job(self.view)
-        if shown is not None:
-            self.view.job.folded = not is_folded(self.view, shown)
+        job = shown_job(self.view)
+        if job is not None:
+            folded = is_folded(self.view, len(job.members), self.shown.table_page)
+            self.view.folded = not folded
             self.redraw()
 
     def selected_process(self) -> Process | None:

@@ -10,7 +10,7 @@ from textual import events
 from textual.binding import BindingType
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Host
+from gpuwatch.core.model import Host, Process
 from gpuwatch.core.registry import HOST as FIELDS
 from gpuwatch.core.registry import Field
 from gpuwatch.diagnosis.finding import gpu_names
@@ -441,9 +441,7 @@ def draw(view: View, width: int, height: int) -> Frame:
 def _draw(view: View, width: int, height: int) -> Frame:
     gpus = view.gpus
     boxes = overview_rows(width, height, len(gpus)).edges > 0 if gpus else has_boxes(width, height)
-    page = Page(
-        view, width - 2 * boxes, height, boxes, view.window, gpus, table=processes.table_rows(view)
-    )
+    page = Page(view, width - 2 * boxes, height, boxes, view.window, gpus)
     if gpus:
         return laid_out(page, PANELS, COMPETING, processes.PANEL)
     panels = [one for one in PANELS if one not in _OF_GPUS]
@@ -537,8 +535,22 @@ class OverviewScreen(ListScreen):
         self.redraw()
 
     def action_tree(self) -> None:
-        self.view.tree = not self.view.tree
+        """Show each worker of a tree where they are in one row, then a list, then the tree."""
+        view = self.view
+        if any(row.together for row in self.shown.table):
+            view.folded = False
+        else:
+            view.tree, view.folded = not view.tree, None
         self.redraw()
+
+    def selected_process(self) -> Process | None:
+        """Return the process under the cursor; where there is only one, that one. Several in one
+        row are none."""
+        table, place = self.shown.table, self.position()
+        if place is None and len(table) != 1:
+            return None
+        row = table[place or 0]
+        return None if row.together else row.process
 
     def action_clear(self) -> None:
         self.view.filter_text = ""

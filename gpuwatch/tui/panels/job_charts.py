@@ -5,16 +5,19 @@ They are of its GPUs, what it reports of its loop, its processes and its disk.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import truediv
 from typing import Any, cast
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
-from gpuwatch.core.model import Gpu, Job
+from gpuwatch.core.model import Gpu, Job, JobMember, JobRank, ProcessKey
 from gpuwatch.core.registry import GPU, Field
 from gpuwatch.core.store import PolledThenSampled, Series
 from gpuwatch.diagnosis.finding import Finding, about_job, severity_place
 from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, UNDERUSED, WAITING
+from gpuwatch.diagnosis.rules.shared.ranks import CHARTS
+from gpuwatch.jobs.words import rank_name
 from gpuwatch.tui.charts.strips import (
     Column,
     Columns,
@@ -142,6 +145,57 @@ def charts_of(found: Finding | FindingMark | None) -> Sequence[str]:
     return () if found is None else rule_of(found.rule).charts
 
 
+def fault_of(found: Finding | FindingMark | None) -> str:
+    """Return the chart that shows what keeps a late rank from its work; ``""``: that is not known,
+    or no rank is late."""
+    if not isinstance(found, Finding) or not found.late:
+        return ""
+    return next((CHARTS[one.name] for one in found.evidence if one.name in CHARTS), "")
+
+
+def late_ranks(job: Job, found: Finding | FindingMark | None) -> list[JobRank]:
+    """Return the ranks that the others wait for."""
+    late = set() if found is None else set(found.late)
+    return [one for one in job.ranks if not late.isdisjoint(one.gpu_uuids)]
+
+
+def _fault_traces(view: View, job: Job, found: Finding | FindingMark | None) -> list[Trace]:
+    """Return the charts of what keeps a late rank from its work, and in grey of the same of the
+    other ranks; none where that is not known."""
+    kind, late = fault_of(found), late_ranks(job, found)
+    if not kind or len(late) != 1:
+        return []
+    role, ours, theirs = _FAULTS[kind]
+    sides = list[list[JobMember]]([[], []])
+    for member in job.having(role):
+        sides[member.rank != late[0].rank].append(member)
+    if [] in sides:
+        return []
+    labels = f"{rank_name(late[0])} {ours}", f"other {theirs}"
+    out = []
+    shorts = ours.partition(" ")[0], "others"
+    for label, short, members in zip(labels, shorts, sides, strict=True):
+        keys = tuple(one.key for one in members)
+        find = partial(_cpu_of_each, view, kind, keys)
+        text = units.percent(mean(_shown(view, one, None) for one in find()))
+        out.append(Trace(kind, label, short, text, kind, Together((kind, keys), find)))
+    return [out[0], quiet(out[1])]
+
+
+_FAULTS = {
+    "worker": ("loader_worker", "workers", "workers"),
+    "main": ("rank", "main thread", "main threads"),
+}
+"""Processes that a chart is of, and what it is called of one rank and of several."""
+
+
+def _cpu_of_each(view: View, kind: str, keys: Sequence[ProcessKey]) -> list[Series | None]:
+    history = view.history
+    if kind == "main":
+        return [history.main_thread(key) for key in keys]
+    return [history.process(key, None, "cpu_percent") for key in keys]
+
+
 def lanes(view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool) -> list[Trace]:
     """Return the charts of a job by cause: how busy its GPUs are, what shows the finding that
     leads, then the rest, which is grey. Those of which there never was a reading are none. Where
@@ -153,6 +207,13 @@ def lanes(view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool) -> list[
         # One reading that they are compared by is enough.
         of_gpus[name] = metric_traces(view, sides[:1] if of_gpus else sides, name)
     named, rest = _of_job(view, job, charts)
+    faults = _fault_traces(view, job, found)
+    if faults:
+        # What the late rank lacks tells more than what its GPU draws for want of it.
+        of_gpus = {name: [*map(quiet, traces)] for name, traces in of_gpus.items()}
+        rest = [one for one in rest if one.kind != faults[0].kind]
+        charts = [*[name for name in charts if name not in GPU], faults[0].kind, *of_gpus]
+        named = [*named, *faults]
     out = []
     if each_gpu or len(gpus) == 1:
         out += gpu_traces(view, gpus)

@@ -1,7 +1,8 @@
 """The process table: which processes it has in which order, and as many of its columns as fit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -12,19 +13,23 @@ from gpuwatch.core.registry import LOOP, PROCESS, Field
 from gpuwatch.jobs.identity.roles import WORKER_NAME
 from gpuwatch.jobs.words import role_name
 from gpuwatch.outputs.terminal import Column
-from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.charts.strips import Columns, TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled, scrolled
+from gpuwatch.tui.panels.job_charts import Together
 from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,
     always_dim,
+    as_one,
     begin_row,
     branches,
     fit_command,
     fitting,
     heading_notes,
     hidden,
+    in_room,
+    share_of_each,
     state_style,
 )
 from gpuwatch.tui.panels.time_axis import shown_process
@@ -55,14 +60,18 @@ class TableRow(NamedTuple):
     """What stands before the command of one of several ranks: ``rank 0: ``."""
     spark: Sequence[Run] = ()
     """Its chart; drawn for the rows in sight."""
+    together: tuple[Process, ...] = ()
+    """The loader workers of one parent in one row: ``process`` is their mean, with the key of the
+    first."""
 
     @property
     def key(self) -> RowKey:
         return row_key(self.process)
 
 
-def table_rows(view: View) -> list[TableRow]:
-    """Return the processes in the view's order, filtered, as a tree where that is asked for."""
+def table_rows(view: View, room: int) -> list[TableRow]:
+    """Return the processes in the view's order, filtered, as a tree where that is asked for, with
+    ``room`` for so many rows."""
     snapshot = view.snapshot
     if snapshot is None:
         return []
@@ -72,9 +81,13 @@ def table_rows(view: View) -> list[TableRow]:
         every = [shown_process(view, one, one.gpu_uuid) for one in every]
     ordered = sorted(every, key=_sort_key(view), reverse=view.reverse)
     wanted = _wanted(view)
-    branch = [""] * len(ordered)
+    branch, families = [""] * len(ordered), dict[ProcessKey, tuple[Process, ...]]()
+    members = _members(view)
     if view.tree:
-        ordered = _as_tree(ordered, wanted)
+        ordered, families = in_room(
+            *(view, _as_tree(ordered, wanted), room, partial(_family, members)),
+            lambda one: one.gpu_uuid is not None,
+        )
         branch = branches([(one.pid, one.parent_pid) for one in ordered], view.glyphs)
     else:
         ordered = [process for process in ordered if wanted(process)]
@@ -82,7 +95,6 @@ def table_rows(view: View) -> list[TableRow]:
     # What was reported then is not kept of each rank.
     jobs = snapshot.jobs if view.timeline.moment is None else ()
     waits = {loop.key: _DATA.text(loop.data_wait_share) for job in jobs for loop in job.loops}
-    members = _members(view)
     moment = view.timeline.moment
     past = 0.0 if moment is None else snapshot.monotonic_seconds - moment
     now = snapshot.taken_at_unix_seconds - past
@@ -93,10 +105,12 @@ def table_rows(view: View) -> list[TableRow]:
             labels.get(process.gpu_uuid or "", ""),
             None if (since := process.started_at_unix_seconds or inf) > now else now - since,
             waits.get(key, ""),
-            *_command(process, members.get(key)),
+            *_command(process, members.get(key), len(together)),
+            together=together,
         )
         for process, before in zip(ordered, branch, strict=False)
         for key in (process.key,)
+        for together in (families.get(key, ()),)
     ]
 
 
@@ -105,14 +119,24 @@ def _members(view: View) -> dict[ProcessKey, JobMember]:
     return {member.key: member for job in jobs for member in job.members}
 
 
-def _command(process: Process, member: JobMember | None) -> tuple[str, str]:
+def _family(members: Mapping[ProcessKey, JobMember], process: Process) -> Hashable:
+    """Return what loader workers of one row have in common; ``None`` for any other process."""
+    member = members.get(process.key)
+    # A job on the CPU is none that is watched.
+    is_worker = process.name == WORKER_NAME if member is None else member.role == "loader_worker"
+    return (process.parent_pid,) if is_worker and process.gpu_uuid is None else None
+
+
+def _command(process: Process, member: JobMember | None, together: int = 0) -> tuple[str, str]:
     """Return the command and what stands before it, see ``TableRow``."""
     command = process.command or process.name or "(unseen)"
+    if (member is None and process.name == WORKER_NAME) or (
+        member is not None and member.role == "loader_worker"
+    ):
+        name = "loader worker" if member is None else role_name(member)
+        return f"{together} {name.replace('worker', 'workers')}" if together else name, ""
     if member is None:
-        # A job on the CPU is none that is watched.
-        return "loader worker" if process.name == WORKER_NAME else command, ""
-    if member.role == "loader_worker":
-        return role_name(member), ""
+        return command, ""
     is_ranked = member.role == "rank" and member.rank is not None
     return command, f"{role_name(member)}: " if is_ranked else ""
 
@@ -292,6 +316,13 @@ def _gpu_busy(row: TableRow) -> str:
     return "" if row.process.gpu_uuid is None else _SM.text(row.process.gpu_busy_percent)
 
 
+_CPU_WIDTH = 6
+
+
+def _cpu(row: TableRow) -> str:
+    return share_of_each(_CPU.text(row.process.cpu_percent), len(row.together), _CPU_WIDTH)
+
+
 def _for(seconds: float | None) -> str:
     """Write how long it has run; after the first minute without seconds, which would have every row
     drawn anew each second."""
@@ -307,13 +338,13 @@ def _column(field: Field, **more: Any) -> Column[TableRow]:
 _user = attrgetter("process.user")
 COLUMNS: tuple[Column[TableRow], ...] = (
     Column("GPU", lambda r: r.gpu, rank=3, width=4, sort="gpu"),
-    Column("PID", lambda r: str(r.process.own_pid), width=8, sort="pid"),
+    Column("PID", lambda r: "" if r.together else str(r.process.own_pid), width=8, sort="pid"),
     Column("USER", lambda r: _user(r) or "-", "text", 8, width=8, style=always_dim, sort="user"),
     Column("S", lambda r: r.process.state or "-", "text", 11, width=1, style=state_style),
     Column(_GPU_MEMORY.short_heading, _gpu_memory, rank=5, width=7, sort="gpu memory"),
     Column(_SM.short_heading, _gpu_busy, rank=2, width=4, sort="sm"),
     Column(_DATA.short_heading, lambda r: r.wait, rank=4, width=4),
-    _column(_CPU, rank=6, width=5, sort="cpu"),
+    Column(_CPU.short_heading, _cpu, rank=6, width=_CPU_WIDTH, sort="cpu"),
     _column(_MEMORY, rank=9, width=6, sort="memory"),
     _column(_THREADS, rank=12, width=4, style=always_dim),
     Column("TIME", lambda r: _for(r.seconds), rank=10, width=6, style=always_dim, sort="time"),
@@ -362,8 +393,8 @@ def _rows(page: Page) -> int:
 
 
 def _draw(page: Page, rows: int) -> Drawn:
-    view, table = page.view, page.table
-    selected = view.selected_row
+    view, selected = page.view, page.view.selected_row
+    table = page.table = table_rows(view, page.table_page)
     places = (place for place, row in enumerate(table) if row.key == selected)
     position = None if selected is None else next(places, None)
     planned = max(1, page.room - 1)
@@ -393,9 +424,12 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         zones.append(Zone(len(lines) + 1, 0, width, "process", key))
         selected = key == view.selected_row
         focused = selected and view.focus == "processes" and not view.in_findings
-        entry = one._replace(process=shown_process(view, one.process, one.process.gpu_uuid))
+        shown_each = [
+            shown_process(view, each, each.gpu_uuid) for each in one.together or (one.process,)
+        ]
+        entry = one._replace(process=as_one(shown_each) if one.together else shown_each[0])
         if spark:
-            entry = entry._replace(spark=_spark(view, one.process, window, spark))
+            entry = entry._replace(spark=_spark(view, one, window, spark))
         is_kept |= {entry.process.cpu_percent, entry.process.gpu_busy_percent} != {None}
         shown = (entry._replace(seconds=None), _for(entry.seconds), selected, focused)
         found = before.get(key) if before_form == form else None
@@ -408,7 +442,8 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
     if not lines:
         is_kept = True
         lines.append(Row(width).add(_nothing_text(view), "dim").line())
-    notes = _notes(view, len(table), is_kept=is_kept)
+    count = sum(max(1, len(one.together)) for one in table)
+    notes = _notes(view, count, is_kept=is_kept)
     heading, sorts = _heading(view, chosen, width, notes, out_of_sight)
     return filled([heading, *lines], width, height), [*sorts, *zones]
 
@@ -506,10 +541,15 @@ def _line(view: View, row: Row, entry: TableRow, chosen: Sequence[Column[TableRo
     return row.add(fit_command(entry.command, row.room - 1, ellipsis, entry.rank), style).line()
 
 
-def _spark(view: View, process: Process, window: TimeWindow, width: int) -> list[Run]:
-    """SM share of a process on a GPU, CPU of one core for the others."""
+def _spark(view: View, entry: TableRow, window: TimeWindow, width: int) -> list[Run]:
+    """SM share of a process on a GPU, CPU of one core for the others; of those in one row their
+    mean."""
+    process, history = entry.process, view.history
     name = "cpu_percent" if process.gpu_uuid is None else "gpu_busy_percent"
-    series = view.history.process(process.key, process.gpu_uuid, name)
+    series: Columns | None = history.process(process.key, process.gpu_uuid, name)
+    if entry.together:
+        keys = tuple(one.key for one in entry.together)
+        series = Together(keys, lambda: [history.process(key, None, name) for key in keys])
     key = row_key(process), name
     return view.chart(key, series, width, 100.0, "gauge", window=window, braille=True)[0]
 
@@ -526,5 +566,5 @@ def processes_of_gpu(view: View, uuid: str, width: int, most: int) -> list[Line]
         process_offset=0,
         all_processes=False,
     )
-    table = table_rows(own)
+    table = table_rows(own, most - 1)
     return draw(own, table, width, min(most, len(table) + 1 or 2))[0]

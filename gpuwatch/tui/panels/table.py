@@ -1,18 +1,23 @@
 """Tables of the dashboard: columns of fixed widths, as many as fit; rows with a cursor."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from gpuwatch.core import units
+from gpuwatch.core.bounds import mean, total
+from gpuwatch.core.model import JobMember, Process, ProcessKey
 from gpuwatch.jobs.identity.programs import PYTHON, parse_python, recognise
 from gpuwatch.outputs import terminal
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Glyphs
 from gpuwatch.tui.terminal.frame import Row, Zone, fit_middle, left, right, width_of
+from gpuwatch.tui.view import View
 
 Item = TypeVar("Item")
+Shown = TypeVar("Shown", Process, JobMember)
 
 _PYTHON = re.compile(r"^/\S*/(python[\d.]*(?:\s|$))")
 _STEPS_BACK = {units.UNKNOWN, "0%"}
@@ -191,3 +196,84 @@ def branches(family: Sequence[tuple[int, int | None]], glyphs: Glyphs) -> list[s
             out.append(trunk + (glyphs.last_branch if last else glyphs.branch))
             below.setdefault(pid, trunk + ("  " if last else glyphs.trunk))
     return out
+
+
+# -- rows that give way where not all fit ----------------------------------------------------------
+
+
+def is_folded(view: View, count: int, room: int) -> bool:
+    """Return whether the loader workers of a parent are one row: where the person wants that, else
+    where ``count`` rows do not fit in ``room``."""
+    return count > room if view.folded is None else view.folded
+
+
+_FEW_ROWS = 4
+"""A table of fewer rows has none for a launcher."""
+
+
+def in_room(
+    view: View,
+    items: Sequence[Shown],
+    room: int,
+    family: Callable[[Shown], Hashable],
+    on_gpu: Callable[[Shown], bool],
+) -> tuple[list[Shown], dict[ProcessKey, tuple[Shown, ...]]]:
+    """Return the processes of a tree as rows of a table with ``room`` for so many, and who those in
+    one row are, by the key of the first. Loader workers of one ``family`` (``None``: it is none)
+    are in one row where not all fit; what only launches others comes last in a low table."""
+    rows: list[Shown] = list(items)
+    families: dict[ProcessKey, tuple[Shown, ...]] = {}
+    if is_folded(view, len(items), room):
+        rows, families = _folded(items, family)
+    if room < min(_FEW_ROWS, len(rows)):
+        parents = {one.parent_pid for one in rows}
+        rows.sort(key=lambda one: one.pid in parents and not on_gpu(one))
+    return rows, families
+
+
+def _folded(
+    items: Sequence[Shown], family: Callable[[Shown], Hashable]
+) -> tuple[list[Shown], dict[ProcessKey, tuple[Shown, ...]]]:
+    """Return the rows with all workers of a family as one, and who they are."""
+    workers: dict[Hashable, list[Shown]] = {}
+    for one in items:
+        workers.setdefault(family(one), []).append(one)
+    out: list[Shown] = []
+    families: dict[ProcessKey, tuple[Shown, ...]] = {}
+    for one in items:
+        own = workers[family(one)]
+        if family(one) is None or len(own) == 1:
+            out.append(one)
+        elif one is own[0]:
+            out.append(as_one(own))
+            families[one.key] = tuple(own)
+    return out, families
+
+
+_MEANS = ("cpu_percent", "main_thread_cpu_percent", "run_queue_wait_percent", "disk_wait_percent")
+_SUMS = (
+    "read_bytes_per_second",
+    "write_bytes_per_second",
+    "memory_resident_bytes",
+    "memory_proportional_bytes",
+    "threads",
+)
+
+
+def as_one(family: Sequence[Shown]) -> Shown:
+    """Add up a family: shares as means, bytes as sums; the state is the one most of them are in."""
+    first, readings = family[0], dict[str, Any]()
+    for combine, names in ((mean, _MEANS), (total, _SUMS)):
+        for name in names:
+            if hasattr(first, name):
+                readings[name] = combine(getattr(one, name) for one in family)
+    states = [one.state for one in family]
+    if isinstance(first, JobMember):
+        readings["role_guessed"] = any(one.role_guessed for one in family)
+    return replace(first, state=max(states, key=states.count), **readings)
+
+
+def share_of_each(text: str, count: int, width: int) -> str:
+    """Return the mean of ``count`` processes in one row, which says so: ``8x99%``."""
+    each = f"{count}x{text}"
+    return each if count and text != units.UNKNOWN and len(each) <= width else text

@@ -144,9 +144,26 @@ async def sort(drive: Driven, key: str) -> None:
     assert tuple(seen) == (*SORT_KEYS[1:], SORT_KEYS[0])
 
 
+@expect("overview", "t")
+@expect("overview", "f5")
+async def tree(drive: Driven, key: str) -> None:
+    """A tree with workers in one row, which nobody can kill; each of them; a list; the tree."""
+    folded = order(drive)
+    assert any(row.together for row in table(drive))
+    await drive.press("tab", "end", "k")
+    assert "select a process" in drive.lines[-2]
+    await drive.press(key)
+    assert len(order(drive)) > len(folded)
+    assert any(row.branch for row in table(drive))
+    await drive.press(key)
+    assert not any(row.branch for row in table(drive))
+    await drive.press(key)
+    assert order(drive) == folded
+
+
 @expect("overview", "r")
 async def reverse(drive: Driven, key: str) -> None:
-    await drive.press("t")
+    await drive.press("t", "t")
     before = order(drive)
     await drive.press(key)
     assert order(drive) == before[::-1]
@@ -401,13 +418,13 @@ async def gpu_of_process(drive: Driven, key: str) -> None:
 
 @expect("job", "t")
 async def fold(drive: Driven, key: str) -> None:
-    one_by_one = members(drive)
-    await drive.press(key)
-    assert len(members(drive)) < len(one_by_one)
+    folded = members(drive)
     await drive.press("end", "k")
     assert "select a process" in drive.lines[-2]
     await drive.press(key)
-    assert members(drive) == one_by_one
+    assert len(members(drive)) > len(folded)
+    await drive.press(key)
+    assert members(drive) == folded
 
 
 @expect("job", "o")
@@ -473,13 +490,12 @@ AFTER: dict[tuple[str, str], tuple[str, Callable[[Driven], Any]]] = {
         "",
         lambda it: it.job_screen and it.view.job.key == it.source.options.attached is not None,
     ),
-    ("overview job", "e"): ("tab end", lambda it: "train.py" in it.dialog.text),
+    ("overview job", "e"): ("tab home", lambda it: "train.py" in it.dialog.text),
     ("overview", "slash f3 f4"): ("slash 9 enter", lambda it: it.view.prompt is not None),
     ("overview", "escape"): (
         "slash 9 enter",
         lambda it: not it.view.filter_text,
     ),
-    ("overview", "t f5"): ("t", lambda it: any(row.branch for row in table(it))),
     ("overview job", "exclamation_mark"): (
         "",
         lambda it: "Everything this machine reports" in it.dialog.text,

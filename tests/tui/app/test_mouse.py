@@ -145,6 +145,8 @@ async def test_the_wheel_moves_what_it_is_over() -> None:
         assert drive.view.selected_gpu == second.uuid
         await drive.wheel(3, y, -1)
         assert drive.view.selected_gpu == first.uuid
+        drive.view.folded = False
+        drive.app.drawing.redraw()
         y = drive.zones("process")[0].y
         await drive.wheel(3, y, 1)
         one = drive.view.selected_row

@@ -9,6 +9,8 @@ import pytest
 
 from gpuwatch.core.model import BusySample, Job, JobRank, Problem, Process
 from gpuwatch.core.store import Store
+from gpuwatch.diagnosis.finding import Evidence
+from gpuwatch.diagnosis.rules.shared.ranks import CHARTS
 from gpuwatch.recording.hosts.together import Machine, together
 from gpuwatch.tui.charts.strips import mean_shown
 from gpuwatch.tui.charts.timeline import Timeline
@@ -311,7 +313,8 @@ def test_a_chart_of_which_nothing_was_ever_read_takes_no_rows() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50), (40, 12)], ids=str)
 def test_the_rank_that_the_others_wait_for_comes_first(size: tuple[int, int]) -> None:
-    """Below the launcher, its workers below it, with its state; it is drawn against the others."""
+    """Its workers stand below it, and its state beside it; it is drawn against the others. Where a
+    few rows fit, the launcher has none."""
     view = with_finding("imbalanced", 8)
     every = view.gpus
     late = (every[6].uuid,)
@@ -319,8 +322,9 @@ def test_the_rank_that_the_others_wait_for_comes_first(size: tuple[int, int]) ->
         view.snapshot, rule="straggler", gpus=tuple(one.uuid for one in every), late=late
     )
     view.diagnosis = diagnosis(view.snapshot, found)
-    launcher, first, *others = rows_of(job_drawn(view, *size))
-    assert "launcher" in launcher
+    rows = rows_of(job_drawn(view, *size))
+    assert any("launcher" in row for row in rows) == (size[0] >= 80)
+    first, *others = [row for row in rows if "launcher" not in row]
     assert re.search("rank 6" if size[0] < 60 else "rank 6  straggler", first)
     assert all("8 " in row for row in others[:1])
     assert not any("rank 6" in row for row in others)
@@ -330,6 +334,34 @@ def test_the_rank_that_the_others_wait_for_comes_first(size: tuple[int, int]) ->
     culprit, rest, *_ = shown(fresh(view), size)
     assert (culprit.label, culprit.style) == ("GPU 6 power", "late")
     assert (rest.label, rest.is_quiet) == ("7 others power", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"), [("worker", "rank 1 workers"), ("main", "rank 1 main thread")]
+)
+def test_what_keeps_a_late_rank_is_drawn_against_the_others(kind: str, label: str) -> None:
+    """In its hue, with the mean of that rank; the others and the power of its GPU are grey. Its
+    row in the table has the hue, those of the others have none."""
+    sign = next(name for name, chart in CHARTS.items() if chart == kind)
+    view = with_finding("reported", 2)
+    uuids = tuple(one.uuid for one in view.gpus)
+    found = starved(
+        view.snapshot,
+        rule="collective_wait",
+        gpus=uuids,
+        late=uuids[1:],
+        evidence=(Evidence(sign, 99.0, "%", 90.0),),
+    )
+    view.diagnosis = diagnosis(view.snapshot, found)
+    own, others = [one for one in shown(fresh(view), (120, 40)) if one.kind == kind]
+    assert (own.label, own.style, others.is_quiet) == (label, kind, True)
+    assert own.text != others.text
+    power = [one for one in shown(fresh(view), (120, 40)) if one.kind == "power_watts"]
+    assert power
+    assert all(one.is_quiet for one in power)
+    rows = job.tree_rows(view, view.snapshot.jobs[0], 9)
+    hued = [row.member.rank for row in rows if row.hue == kind]
+    assert hued == ([1] if kind == "worker" else [])
 
 
 def test_what_is_known_stands_in_columns() -> None:
@@ -460,7 +492,7 @@ def test_numbers_that_flicker_are_means_over_the_time_that_is_shown() -> None:
     # As the instant it would be another number.
     assert abs(cpu - process.cpu_percent) >= 1.0
     view = view_of(what, sort="cpu", tree=False)
-    rows = processes.table_rows(view)
+    rows = processes.table_rows(view, 99)
     shown = [each.process.cpu_percent for each in rows]
     assert shown == sorted(shown, reverse=True)
     assert next(each for each in rows if each.key == row_key(process)).process.cpu_percent == cpu
@@ -525,7 +557,9 @@ def test_the_tree_says_how_many_rows_are_out_of_sight(width: int) -> None:
         member(4250 + n, role="loader_worker", parent_pid=4242, cpu_percent=20.0) for n in range(30)
     ]
     one = one_job(members=(member(role="rank", command="python train.py"), *workers))
-    frame_lines = job_drawn(job_view_of(machine(one)), width, 40)
+    view = job_view_of(machine(one))
+    view.folded = False
+    frame_lines = job_drawn(view, width, 40)
     seen = sum("worker " in line and " 42" in line for line in frame_lines)
     heading = next(line for line in frame_lines if "ROLE" in line)
     assert f"▼{30 - seen}" in heading

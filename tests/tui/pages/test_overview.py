@@ -461,7 +461,7 @@ def test_only_a_unified_gpu_is_measured_against_the_host() -> None:
 def test_what_a_row_says_can_be_searched_for() -> None:
     """A role that the table writes in place of a command; the command itself as well."""
     view = view_of(scene("starved", 1), filter_text="loader", tree=False)
-    rows = processes.table_rows(view)
+    rows = processes.table_rows(view, 99)
     assert rows
     assert {row.command for row in rows} == {"loader worker"}
 

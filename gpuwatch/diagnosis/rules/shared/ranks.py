@@ -289,3 +289,5 @@ _MAIN = _Sign(
 _SIGNS = (_WRITING, _READING, _LOADING, _WAITING, _QUEUE, _MAIN)
 """In the order of how much each one proves: a busy main thread proves little, since it also spins
 while it waits for its GPU."""
+CHARTS = {_LOADING.evidence: "worker", _MAIN.evidence: "main"}
+"""Charts (as ``Rule.charts`` has them) that show a reason to be late, by its evidence."""
