@@ -85,6 +85,18 @@ XIDS = {
         "of the machine.",
     ),
 }
+_IN_SHORT = {
+    _DEBUG: "Find the kernel: CUDA_LAUNCH_BLOCKING=1",
+    _AGAIN: "Start the program again",
+    _RESET: "Move the jobs to another GPU; reset this one",
+    _RESTART: "Restart the machine and the job",
+    _DRAIN: "Restart the job elsewhere; reset this GPU",
+    _WATCH: "Watch whether it recurs",
+    _LINK: "Look at the links; reset the GPUs on them",
+    XIDS[45].cure: "Look for another Xid just before it",
+    XIDS[63].cure: "Reset the GPU when nothing runs on it",
+    XIDS[154].cure: 'See "GPU Recovery Action" in nvidia-smi -q',
+}
 _UNLISTED = Xid(
     "the driver reported an error",
     "Look the number up in NVIDIA's Xid catalogue; the kernel's log has the rest of its lines.",
@@ -94,3 +106,8 @@ _UNLISTED = Xid(
 def xid_of(code: int) -> Xid:
     """Return what is known of an Xid code; of one that is not in the table, where to look."""
     return XIDS.get(code, _UNLISTED)
+
+
+def cure_in_short(cure: str) -> str:
+    """Return the cure of a code in about 45 characters."""
+    return _IN_SHORT.get(cure, "Look the number up in NVIDIA's Xid catalogue")

@@ -109,6 +109,8 @@ class Advice:
     """Value of the setting now."""
     wanted: str | None = None
     """Value to set it to."""
+    brief: str = ""
+    """The change in about 45 characters, for one line; empty where ``change`` is as short."""
     why: str = ""
     gain: Gain | None = None
     """Gain of this change alone, where it can be estimated."""
@@ -123,7 +125,7 @@ class Advice:
         parts = _BETWEEN.join([self.action, self.present or "", self.wanted or ""])
         if has_marks(parts):
             object.__setattr__(self, "says", template(parts))
-        for name in ("action", "present", "wanted", "why"):
+        for name in ("action", "present", "wanted", "brief", "why"):
             text = getattr(self, name)
             object.__setattr__(self, name, text and plain(text))
 

@@ -41,15 +41,18 @@ from gpuwatch.diagnosis.sentence import number
 _PARALLEL = Advice(
     "Step several environments in each of several processes (gymnasium.vector, SubprocVecEnv), as "
     "many as there are cores, or in the threads of EnvPool.",
+    brief="Step more environments at the same time",
     why="the policy learns only as fast as its environments step",
 )
 _CORES = Advice(
     "Give them more cores (another machine, or a time when less else runs here).",
+    brief="Give them more cores",
     why="they spend more time waiting for a core than running on one: more of them would not help",
 )
 _ON_GPU = Advice(
     "Simulate on the GPU (MuJoCo MJX, Isaac Lab, Brax) where the environment exists there, or let "
-    "the learner work while the environments step."
+    "the learner work while the environments step.",
+    brief="Simulate on the GPU (MuJoCo MJX, Isaac Lab)",
 )
 RULE = Rule(
     title="limited by its actors",
@@ -121,6 +124,7 @@ def _firing(
     need, works = loaders.wanted(job.own_workers), main >= open_causes.MAIN_COMPUTES_PERCENT
     see = Advice(
         f"First see what they do: py-spy top --pid PID, of a child of PID {job.job.pid}.",
+        brief="First see what they do: py-spy top --pid PID",
         why="environments and a pool that prepares data have different cures",
     )
     cures = RULE.cure if known else (see,)

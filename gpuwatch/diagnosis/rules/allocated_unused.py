@@ -56,6 +56,7 @@ def check(window: Window) -> Verdict:
     ask = Advice(
         f"Ask for fewer GPUs (--gpus, --gres) if {jobs} cannot use more; else start one process "
         "per GPU.",
+        brief="Ask for fewer GPUs, or start a process on each",
         why="nobody else gets the GPU until the job ends",
     )
     return Firing(

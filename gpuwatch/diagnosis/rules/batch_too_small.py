@@ -70,6 +70,7 @@ _PRECISION = Advice(
 _BATCHING = Advice(
     "Answer several requests in one batch: wait a few milliseconds for more of them (dynamic "
     "batching), or let new ones join the running batch (continuous batching).",
+    brief="Answer several requests in one batch",
     why="requests queue while the GPU is busy, and several cost it hardly more than one",
 )
 

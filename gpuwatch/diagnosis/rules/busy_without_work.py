@@ -78,11 +78,13 @@ explain it, needs minutes of the traffic to be sure."""
 
 _WAITS = Advice(
     "See where it is with gpuwatch diagnose --stacks: one of its ranks may be late, or hang.",
+    brief="See where it is: gpuwatch diagnose --stacks",
     why="a kernel that spins, perhaps waiting for another rank, looks busy and draws little power",
 )
 _SMALL = Advice(
     "Profile one step. Small kernels: a larger batch, a compiled model or CUDA graphs. A late "
     "rank: look at what that one does.",
+    brief="Profile one step: small kernels or a late rank",
     why="a resident kernel counts as busy, however little of the GPU it uses",
 )
 

@@ -44,10 +44,12 @@ RULE = Rule(
         Advice(
             "Save asynchronously (torch.distributed.checkpoint.async_save, or write from a "
             "thread).",
+            brief="Save asynchronously",
             why="training goes on while the copy is written",
         ),
         Advice(
             "Save less often, to a local disk first, or sharded over the ranks.",
+            brief="Save less often, or to a local disk first",
             why="training waits for as long as the write takes",
         ),
     ),

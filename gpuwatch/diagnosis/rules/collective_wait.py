@@ -106,17 +106,20 @@ LEAST_EXCHANGE_SHARE = 0.15  # of the time
 _FASTER = Advice(
     "Have NCCL use the fastest network there is: NCCL_DEBUG=INFO shows which one it uses, "
     "NCCL_SOCKET_IFNAME and NCCL_IB_HCA select another.",
+    brief="See which network NCCL uses: NCCL_DEBUG=INFO",
     setting="NCCL_SOCKET_IFNAME",
     why="over Ethernet an exchange of gradients takes many times as long as over InfiniBand",
 )
 _LESS = Advice(
     "Exchange less: accumulate gradients over several batches (DistributedDataParallel.no_sync()), "
     "compress them to 16 bits (bf16_compress_hook), or use a larger batch on each GPU.",
+    brief="Exchange less: accumulate gradients",
     why="each step sends all gradients once, however much it has computed",
 )
 _EVEN = Advice(
     "Give all ranks the same work in each step (bucket samples by length, shuffle shards), and "
     "profile a few steps on two of them to see whether ranks or the network are late.",
+    brief="Balance the ranks: bucket samples by length",
     why="each step lasts as long as its slowest rank takes",
 )
 

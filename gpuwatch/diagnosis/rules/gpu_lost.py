@@ -27,7 +27,7 @@ Sources
     inaccessible"); NVIDIA's Xid catalogue.
 """
 
-from gpuwatch.core.xids import xid_of
+from gpuwatch.core.xids import cure_in_short, xid_of
 from gpuwatch.diagnosis.rule import NO_ANSWER, Advice, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import WAITING, recent_xids, xid_evidence, xid_words
 from gpuwatch.diagnosis.rules.shared.words import clear_if, keys, named, unknown_if
@@ -41,6 +41,7 @@ RULE = Rule(
         Advice(
             "Reset the GPU or restart the machine (look for Xid in the kernel log first), and "
             "resume from the last checkpoint.",
+            brief="Reset it or reboot; resume from a checkpoint",
             why="no process can use that GPU until then",
         ),
     ),
@@ -74,7 +75,7 @@ def check(window: Window) -> Verdict:
             Evidence("GPUs that answer", float(there), None, float(len(window.gpus)), says),
             *[xid_evidence(window, gpu, error) for gpu, error in errors],
         ),
-        advice=[Advice(cure) for cure in cures] or None,
+        advice=[Advice(cure, brief=cure_in_short(cure)) for cure in cures] or None,
         gpus=keys(lost),
         lost_share=1.0,
     )

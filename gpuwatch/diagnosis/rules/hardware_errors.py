@@ -49,14 +49,19 @@ ROW_REPLACED, MANY_CORRECTED = 63, 92
 _DRAIN = Advice(
     "Restart the job on another GPU, from a checkpoint before the errors; reset this one and run "
     "the field diagnostic.",
+    brief="Restart the job elsewhere; reset this GPU",
     why="what was computed after an uncorrectable error cannot be trusted",
 )
 _RESET = Advice(
     "Reset the GPU (nvidia-smi --gpu-reset) when nothing runs on it.",
+    brief="Reset the GPU when nothing runs on it",
     why="a row remapping takes effect with a reset",
 )
 _REPLACE = Advice("Have the card replaced.", why="it has no spare rows left for that bank")
-_WATCH = Advice("Watch whether they continue; plan a reset if they do.")
+_WATCH = Advice(
+    "Watch whether they continue; plan a reset if they do.",
+    brief="Watch whether they continue",
+)
 
 
 def check(window: Window) -> Verdict:

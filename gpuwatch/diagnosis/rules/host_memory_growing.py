@@ -52,12 +52,14 @@ from gpuwatch.diagnosis.sentence import number
 
 _ARRAYS = Advice(
     "Hold what all workers read in numpy arrays or tensors, not in Python lists and dicts.",
+    brief="Hold data in arrays or tensors, not in lists",
     why="reading a Python object changes its reference count, which copies its page for each "
     "worker",
 )
 _KEEPING = Advice(
     "Look for what the training process keeps alive: losses with their graphs (use loss.item() or "
     "loss.detach()), unbounded caches.",
+    brief="Look for what it keeps alive, such as losses",
     why="the memory grows with every step",
 )
 RULE = Rule(title="host memory grows", cure=(_KEEPING,), has_look_alikes=False)

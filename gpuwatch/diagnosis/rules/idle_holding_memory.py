@@ -50,6 +50,7 @@ from gpuwatch.diagnosis.sentence import GPUS, IS, either, of_several
 _UNSEEN = Advice(
     "Look for its processes as root on the host: sudo fuser -v /dev/nvidia*. If there are none, a "
     "process that died has left it behind: nvidia-smi --gpu-reset, once nobody uses the card.",
+    brief="See who holds it: sudo fuser -v /dev/nvidia*",
     why="processes in other containers are not listed, and a crash can leave memory behind",
 )
 RULE = Rule(
@@ -151,9 +152,15 @@ def _advice(window: Window, gpus: Sequence[GpuFacts]) -> Advice:
     if window.job is None:
         known = {one.pid: words.program(one) for gpu in gpus for one in gpu.others or ()}
         who = units.listed(list(known.values())[:NAMED_MOST]) or "what is on it (see nvidia-smi)"
-        return Advice(f"Ask whoever started {who} before you end anything.", why=frees)
+        return Advice(
+            f"Ask whoever started {who} before you end anything.",
+            brief="Ask whoever started it before you end it",
+            why=frees,
+        )
     job = window.job.job
     see = f"Check what {words.program(job)} is doing: gpuwatch diagnose --stacks --pid {job.pid}."
     if any((gpu.busy_percent or 0.0) >= IDLE_PERCENT for gpu in cards.present(window)):
-        return Advice(see, why="the job works on its other GPUs: it may need this one again")
-    return Advice(f"{see} If nobody uses it any more, shut it down.", why=frees)
+        why = "the job works on its other GPUs: it may need this one again"
+        return Advice(see, brief="See whether the job still needs this GPU", why=why)
+    act = f"{see} If nobody uses it any more, shut it down."
+    return Advice(act, brief="Shut it down if nobody uses it any more", why=frees)

@@ -34,6 +34,7 @@ RULE = Rule(
     cure=(
         Advice(
             "Raise the DataLoader's prefetch_factor from 2 (the default) to 8.",
+            brief="Raise prefetch_factor from 2 to 8",
             setting="prefetch_factor",
             why="more batches are then ready while a slow one is made, for more memory",
         ),
@@ -45,6 +46,7 @@ RULE = Rule(
         ),
         Advice(
             "Find the slow samples (log the time of each) and cap their size.",
+            brief="Find the slow samples and cap their size",
             why="a single worker is busy while all wait: more workers do not help",
         ),
     ),

@@ -49,11 +49,13 @@ PORT_ERRORS = 10
 _NVLINK = Advice(
     "See which link it is (nvidia-smi nvlink -e) and look for Xid 74 in the kernel log; drain the "
     "machine if the count grows.",
+    brief="See which link it is: nvidia-smi nvlink -e",
     why="jobs on several GPUs stall or end with NCCL errors when a link fails",
 )
 _PCIE = Advice(
     "Reseat the card, its riser or cable at the next maintenance; try another slot if that does "
     "not help.",
+    brief="Reseat the card, its riser or its cable",
     why="packets that are sent again take bandwidth from copies",
 )
 
@@ -147,5 +149,6 @@ def _port_advice(port: PortFacts) -> Advice:
     return Advice(
         f"Clean or replace the cable of {port.name}, or its transceiver, and look at the switch "
         f"port (ibstat, mlxlink -d {port.device}); drain the machine if it goes down again.",
+        brief="Clean or replace the cable of that port",
         why="NCCL jobs over this port end, or wait until they time out, when it goes down",
     )

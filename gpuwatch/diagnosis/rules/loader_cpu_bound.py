@@ -164,7 +164,10 @@ def _cheaper(host: HostFacts, found: Underfed, spare: float | None) -> list[Advi
         left = words.free(spare)
         why = f"{loaders.of_its_cores(host, job)}, {left}: more workers would take turns"
     more = "Give the job more cores, or run fewer ranks on this machine."
-    advice = [loaders.cheaper_transforms(why), Advice(more, why=why)]
+    advice = [
+        loaders.cheaper_transforms(why),
+        Advice(more, brief="Give the job more cores", why=why),
+    ]
     better = loaders.fewer_workers(host, job, count, found.busy_share)
     if better is not None and own is not None and count > own:
         why = "more workers than cores only take turns"

@@ -191,6 +191,7 @@ def _waits_for_its_own(window: Window, found: Underfed) -> Firing:
         why = f"they use {makers:.0f}% of a core and wait for the rest of the time: waits overlap"
         advice: tuple[Advice, ...] = (
             Advice("Give the loader more threads or processes, and let it read further ahead.",
+                   brief="Give the loader more threads or processes",
                    why=why),
         )  # fmt: skip
     else:

@@ -62,6 +62,7 @@ from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, starve
 
 _SHARDS = Advice(
     "Pack small files into shards that are read in sequence (WebDataset, LMDB).",
+    brief="Pack small files into shards (WebDataset)",
     why="reading in sequence is many times faster than many small reads",
 )
 _AHEAD = Advice(
@@ -74,6 +75,7 @@ _AHEAD = Advice(
 _AT_ONCE = Advice(
     "Fetch the samples of a batch at once (threads or asyncio in the dataset's __getitems__), or "
     "pack them into shards; keep a copy on a local disk if there is room.",
+    brief="Fetch the samples of a batch at once",
     why="each worker asks for one sample after the other and sleeps until it is there",
 )
 RULE = Rule(
@@ -281,12 +283,14 @@ def _firing(window: Window, found: Underfed, waits: float, workers: WorkerFacts 
     rate = "" if reads is None else f" ({words.amount(reads)}/s are read now)"
     storage = Advice(
         "Put the data on local or faster storage, or keep in memory what fits.",
+        brief="Put the data on local or faster storage",
         why=f"{who}, not for a core{'' if over else rate}",
     )
     if over:
         storage = Advice(
             f"Copy the data from {over} to a local disk, before the run, or keep in memory what "
             "fits.",
+            brief="Copy the data to a local disk before the run",
             why=f"{_they_wait(workers)} for its answers, not for a core or a local disk",
         )
     if again >= AGAIN_SHARE:
@@ -296,6 +300,7 @@ def _firing(window: Window, found: Underfed, waits: float, workers: WorkerFacts 
             "Make the dataset fit into memory (smaller or pre-resized files, half the image size), "
             "or give the job more of it (Slurm --mem, the container's limit); fewer workers that "
             "each hold a copy leave more to the page cache.",
+            brief="Make the dataset smaller, or give more memory",
             why=f"{again:.0%} of what is read had been in the page cache and was dropped",
         )
     return found.starves(

@@ -63,15 +63,18 @@ from gpuwatch.diagnosis.sentence import GPUS, either
 _OUTLIVE = Advice(
     "Look for tensors that outlive their step: losses summed without .item(), outputs kept in a "
     "list, graphs kept by retain_graph.",
+    brief="Look for tensors that outlive their step",
     why="what each step leaves behind adds up until the card is full",
 )
 _KEPT = Advice(
     "Look for tensors that outlive their request: outputs kept in a list, sessions and caches "
     "without a limit, a forward pass without torch.inference_mode().",
+    brief="Look for tensors that outlive their request",
     why="what each request leaves behind adds up until the card is full",
 )
 _LIMIT = Advice(
     "Limit the server's cache; if it has a limit, leave it: it stops growing there.",
+    brief="Limit the server's cache",
 )
 RULE = Rule(
     title="memory grows",
@@ -175,6 +178,7 @@ def _firing(growing: list[_Growth], seen: float, *, serves: bool) -> Firing:
     severity = "warning" if first.soonest <= WARNING_SECONDS else "info"
     act = Advice(
         f"Save a checkpoint within {soonest}; a smaller batch or gradient accumulation gains time.",
+        brief=f"Save a checkpoint within {soonest}",
         setting="batch size",
     )
     if serves:

@@ -39,6 +39,7 @@ from gpuwatch.diagnosis.sentence import GPUS, either
 _FREE = Advice(
     "See what still has the card open (sudo fuser -v /dev/nvidia*) and end it; reset the GPU if "
     "nothing has, when nobody uses it: nvidia-smi --gpu-reset.",
+    brief="See who holds it: sudo fuser -v /dev/nvidia*",
     why="the process that the memory is held for has ended, so nothing will free it by itself",
 )
 RULE = Rule(

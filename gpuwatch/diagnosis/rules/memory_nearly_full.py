@@ -44,6 +44,7 @@ from gpuwatch.diagnosis.sentence import GPUS
 _HEADROOM = Advice(
     "Leave headroom (a smaller batch with gradient accumulation, or activation checkpointing), "
     "unless it was reserved from the start, as by TensorFlow, JAX and servers.",
+    brief="Leave headroom: a smaller batch",
     setting="batch size",
     why="one larger batch is enough for an out-of-memory error",
 )

@@ -45,6 +45,7 @@ RULE = Rule(
         ),
         Advice(
             "Send smaller types (uint8 images) and convert them on the GPU.",
+            brief="Send smaller types, such as uint8 images",
             why="fewer bytes then cross PCIe",
         ),
     ),

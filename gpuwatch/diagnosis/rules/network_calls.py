@@ -51,6 +51,7 @@ RULE = Rule(
     cure=(
         Advice(
             "Log from a thread, or in the logger's asynchronous mode, and not at every step.",
+            brief="Log from a thread, and not at every step",
             why="the main thread sleeps until the answer arrives, and so does the GPU",
         ),
     ),

@@ -73,6 +73,7 @@ def check(window: Window) -> Verdict:
     name_them = Advice(
         "Name only the GPUs that the job uses in CUDA_VISIBLE_DEVICES; to use all of "
         f"them, {way.format(len(gpus) + max(0, more))}.",
+        brief="Use them all, or set CUDA_VISIBLE_DEVICES",
         setting="CUDA_VISIBLE_DEVICES",
         why="others can then use the rest",
     )

@@ -34,6 +34,7 @@ from gpuwatch.diagnosis.rules.shared.words import amount, clear_if, counted, unk
 
 _GROUP = Advice(
     "Start jobs so that their whole process group ends with them.",
+    brief="Start jobs so that their process group ends",
     why="otherwise it will happen again",
 )
 RULE = Rule(
@@ -77,7 +78,11 @@ def check(window: Window) -> Verdict:
                      says="shared pages counted for each"),
             Evidence("GPU memory they hold", on_gpu, "bytes", says="the next run cannot have it"),
         ],
-        advice=(Advice(end, why="a program may leave processes running on purpose"), *RULE.cure),
+        advice=(
+            Advice(end, brief="End them with kill if they are doing nothing",
+                   why="a program may leave processes running on purpose"),
+            *RULE.cure,
+        ),
     )  # fmt: skip
 
 

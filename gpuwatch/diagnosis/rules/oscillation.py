@@ -173,8 +173,15 @@ def _advice(window: Window, ranks: Sequence[RankFacts]) -> Advice:
     job, wait = window.job, loading.reported_wait(ranks)
     if job is None:
         beside = "No process is visible here; run it where the job runs"
-        return Advice(f"{beside}: gpuwatch diagnose --pid PID.", why=why)
+        brief = "Run it where the job runs"
+        return Advice(f"{beside}: gpuwatch diagnose --pid PID.", brief=brief, why=why)
     if wait is not None and wait >= loading.STARVED_SHARE:
         see = f"See what makes the batches late: gpuwatch diagnose --stacks --pid {job.job.pid}."
-        return Advice(see, why="the job waits for data, and its workers' CPU does not show why")
-    return Advice(f"Before any change, get {open_causes.what_decides(window, ranks)}.", why=why)
+        return Advice(
+            see,
+            brief="See why batches are late: diagnose --stacks",
+            why="the job waits for data, and its workers' CPU does not show why",
+        )
+    decides = open_causes.what_decides(window, ranks)
+    brief = f"Get {decides.partition(' (')[0]}"
+    return Advice(f"Before any change, get {decides}.", brief=brief, why=why)

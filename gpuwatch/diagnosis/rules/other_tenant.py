@@ -135,7 +135,8 @@ def _together(gpus: list[GpuFacts]) -> Firing:
         ],
         advice=(
             Advice("Leave it as it is if they get more done together: compare their combined "
-                   "throughput with that of one after the other.", why=why),
+                   "throughput with that of one after the other.",
+                   brief="Leave it if they get more done together", why=why),
         ),
         strength=0.75,
         gpus=words.keys(gpus),
@@ -155,6 +156,7 @@ def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
     move = Advice(
         f"Move {units.listed(sorted([words.program(job), *_others(gpus)]), 'or')} to another GPU, "
         "or agree on times.",
+        brief="Move one to another GPU, or agree on times",
         why="processes on one GPU take turns, and each waits for the other",
     )
     return Firing(
@@ -173,12 +175,14 @@ def _holding(gpus: list[GpuFacts], *, friendly: bool) -> Firing:
     ask = Advice(
         f"Use another GPU, or ask whether {units.listed(_others(gpus))} can free it, before you "
         "try a larger batch.",
+        brief="Use another GPU, or ask them to free this one",
         why="memory that others hold cannot be used here",
     )
     if friendly:
         ask = Advice(
             f"Count what {units.listed(_others(gpus))} may still need, before you try a larger "
             "batch.",
+            brief="Count what the others may still need",
             why="programs that share a GPU share its memory as well",
         )
     own = "programs under MPS" if _runs_mps(gpus[0]) else "programs of the same user"

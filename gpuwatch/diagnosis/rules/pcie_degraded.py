@@ -52,7 +52,8 @@ from gpuwatch.diagnosis.sentence import GPUS, either
 
 _FEWER = Advice(
     "Until the link is as wide and fast as it can be, send fewer bytes: uint8 instead of float32, "
-    "converted on the GPU; pinned memory with non_blocking copies."
+    "converted on the GPU; pinned memory with non_blocking copies.",
+    brief="Send fewer bytes: uint8 instead of float32",
 )
 RULE = Rule(
     title="PCIe link degraded",

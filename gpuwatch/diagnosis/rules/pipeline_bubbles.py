@@ -50,11 +50,13 @@ RULE = Rule(
         Advice(
             "Split each batch into more micro-batches (four times the stages or more), or use an "
             "interleaved schedule (1F1B).",
+            brief="Use more micro-batches, or schedule 1F1B",
             why="one stage then works on a part while the next works on the one before",
         ),
         Advice(
             "Where the model was split only to fit its memory (device_map), shard its weights "
             "instead (FSDP, ZeRO).",
+            brief="Shard the weights (FSDP, ZeRO) instead",
             why="all GPUs then work at the same time",
         ),
     ),

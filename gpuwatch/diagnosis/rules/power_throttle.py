@@ -82,6 +82,7 @@ SLIGHT = 0.03  # of the clock
 
 _SUPPLY = Advice(
     "Check the power supply, its cables and the rack's power budget.",
+    brief="Check the power supply and its cables",
     why="the brake comes from outside the card and cuts its clocks to half or less",
 )
 
@@ -204,6 +205,7 @@ def _clocks(window: Window, gpus: list[GpuFacts]) -> Firing:
     reset = Advice(
         f"Reset the {what} clocks if they were not set on purpose: sudo nvidia-smi "
         f"-i {_cards(gpus)} {option}.",
+        brief=f"Reset the {what} clocks: nvidia-smi {option}",
         why="neither heat nor power holds the clock down",
     )
     return Firing(

@@ -66,11 +66,13 @@ RULE = Rule(
         ),
         Advice(
             "Compile the model (torch.compile or CUDA graphs; jax.jit; tf.function).",
+            brief="Compile the model (torch.compile, jax.jit)",
             why="one launch then replaces many",
         ),
         Advice(
             "Do less in Python in each step: fused optimizers, no loops over samples, rare "
             "logging.",
+            brief="Do less in Python in each step",
             why="the main thread is at its limit",
         ),
     ),

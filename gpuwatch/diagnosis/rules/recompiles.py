@@ -38,11 +38,13 @@ RULE = Rule(
     cure=(
         Advice(
             "See what makes it recompile: run it with TORCH_LOGS=recompiles.",
+            brief="See what recompiles: TORCH_LOGS=recompiles",
             why="the log names the value or the shape that changed",
         ),
         Advice(
             "Compile for all sizes (torch.compile(dynamic=True)), or pad batches to a few lengths "
             "and drop the last, smaller one (drop_last=True).",
+            brief="Compile for all sizes: dynamic=True",
             why="each new shape is compiled anew",
         ),
     ),
@@ -55,10 +57,12 @@ RULE = Rule(
 JAX_CURE = (
     Advice(
         "See what makes it recompile: jax.config.update('jax_log_compiles', True).",
+        brief="See what recompiles: set jax_log_compiles",
         why="the log names the function and its shapes",
     ),
     Advice(
         "Pad batches to a few lengths, and drop the last, smaller one.",
+        brief="Pad batches to a few lengths",
         why="each new shape is compiled anew",
     ),
 )

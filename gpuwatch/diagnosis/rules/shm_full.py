@@ -42,6 +42,7 @@ from gpuwatch.diagnosis.rules.shared.words import (
 
 _FEWER = Advice(
     "Lower num_workers or prefetch_factor, or pass smaller types (uint8).",
+    brief="Lower num_workers or prefetch_factor",
     setting="prefetch_factor",
     why="num_workers x prefetch_factor batches can be there at once",
 )

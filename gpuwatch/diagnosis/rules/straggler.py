@@ -78,6 +78,7 @@ DIFFERENT = 0.06
 _BALANCE = Advice(
     "Balance the work of the ranks: bucket samples by length, give each the same share, and move "
     "extra work, such as logging and metrics, off the slow rank.",
+    brief="Balance the ranks: bucket samples by length",
     why="each step lasts as long as its slowest rank takes",
 )
 _Read = Callable[[GpuFacts], float | None]
@@ -116,6 +117,7 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     settings = Advice(
         f"Look at the cooling, the power limit and the clocks of {named([odd])} "
         "(nvidia-smi -q -d PERFORMANCE,CLOCK).",
+        brief="Look at its cooling, power limit and clocks",
         why=_BALANCE.why,
     )
     return Firing(

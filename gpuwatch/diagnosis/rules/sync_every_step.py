@@ -35,6 +35,7 @@ from gpuwatch.diagnosis.rules.shared.words import clear_if, only, ramp, required
 
 _COPIES = Advice(
     "Copy results back with non_blocking=True, and compute metrics on the GPU.",
+    brief="Copy results back with non_blocking=True",
     why="Python can then launch the next step meanwhile",
 )
 RULE = Rule(
@@ -59,6 +60,7 @@ def check(window: Window) -> Verdict:
     place = f" at {line}" if line else ""
     rarely = Advice(
         "Read results less often: keep the loss on the GPU and call .item() every 50 steps.",
+        brief="Call .item() every 50 steps, not at each",
         why="each such call lets the GPU run dry",
     )
     return Firing(

@@ -60,6 +60,7 @@ from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 _LOWER_LIMIT = Advice(
     "Until its cooling is better, lower its power limit a little (nvidia-smi -pl).",
+    brief="Lower its power limit a little",
     setting="power limit",
     why="a lower limit costs less speed than a thermal slowdown",
 )
@@ -129,6 +130,7 @@ def _firing(window: Window, hot: list[GpuFacts], share: float | None) -> Firing:
     clocks = () if loss is not None else ("SM clock",)
     cool = Advice(
         f"Improve the cooling of {named(hot)}: airflow, dust, fans.",
+        brief="Improve its cooling: airflow, dust, fans",
         why="it slows down to stay below its temperature limit",
     )
     return Firing(

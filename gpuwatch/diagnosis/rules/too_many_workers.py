@@ -147,7 +147,9 @@ def _firing(
     threads = _threads_each(found.job)
     if threads is not None:
         why = f"each worker has {number(threads)} threads, which push one another off {share}"
-        advice.insert(0, Advice(ONE_THREAD, why=why))
+        advice.insert(
+            0, Advice(ONE_THREAD, brief="Let each worker compute with one thread", why=why)
+        )
     how = "not read: judged by how often they are preempted"
     how = how if missing else "runnable, but waiting for a core"
     pushed = workers.involuntary_switches_per_second

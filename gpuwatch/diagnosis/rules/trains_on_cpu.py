@@ -33,12 +33,19 @@ from gpuwatch.diagnosis.rule import Advice, Evidence, Firing, Rule, Verdict, Win
 from gpuwatch.diagnosis.rules.shared import cards, loading, words
 from gpuwatch.diagnosis.signals.waveform import SILENT_PERCENT
 
-_INSTALL = Advice("Install the PyTorch that is built for this driver's CUDA (pytorch.org).")
+_INSTALL = Advice(
+    "Install the PyTorch that is built for this driver's CUDA (pytorch.org).",
+    brief="Install the PyTorch built for its CUDA",
+)
 _SHOW = Advice(
     "Unset CUDA_VISIBLE_DEVICES, or ask the scheduler for a GPU, if none was hidden on purpose.",
+    brief="Unset CUDA_VISIBLE_DEVICES, or ask for a GPU",
     setting="CUDA_VISIBLE_DEVICES",
 )
-_MOVE = Advice('Move the model and each batch to the GPU (.to("cuda")).')
+_MOVE = Advice(
+    'Move the model and each batch to the GPU (.to("cuda")).',
+    brief="Move the model and each batch to the GPU",
+)
 RULE = Rule(
     title="trains on the CPU",
     cure=(_MOVE, _INSTALL, _SHOW),

@@ -50,6 +50,7 @@ RULE = Rule(
     cure=(
         Advice(
             "Validate less often, on part of the data, or with a larger batch.",
+            brief="Validate less often, or on part of the data",
             why="the pauses take a noticeable share of the time",
         ),
     ),

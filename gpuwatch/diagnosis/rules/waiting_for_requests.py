@@ -36,6 +36,7 @@ from gpuwatch.diagnosis.signals.waveform import SILENT_PERCENT
 
 _LEAVE = Advice(
     "Leave it as it is if answers come in time, which the server's own metrics show.",
+    brief="Leave it as it is if answers come in time",
     why="the GPU of a server is as busy as its requests make it",
 )
 RULE = Rule(

@@ -32,7 +32,7 @@ Sources
     (nvmlEventTypeXidCriticalError).
 """
 
-from gpuwatch.core.xids import xid_of
+from gpuwatch.core.xids import cure_in_short, xid_of
 from gpuwatch.diagnosis.rule import Advice, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards
 from gpuwatch.diagnosis.rules.shared.words import clear_if, keys, unknown_if
@@ -63,7 +63,7 @@ def check(window: Window) -> Verdict:
         summary=f"The driver reported {cards.xid_words([error for _, error in errors])} on {GPUS}",
         short=(f"{codes} on {GPUS}: {meaning}", f"{codes} on {GPUS}"),
         evidence=[cards.xid_evidence(window, gpu, error) for gpu, error in errors],
-        advice=[Advice(cure) for cure in cures],
+        advice=[Advice(cure, brief=cure_in_short(cure)) for cure in cures],
         gpus=keys(gpus),
         explains=cards.WAITING | {"collective_wait"} if ends_work else frozenset(),
     )

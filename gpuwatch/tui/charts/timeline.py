@@ -112,6 +112,8 @@ class FindingMark:
     """The summary in fewer words, as a finding has it."""
     change: str = ""
     """The first change to make."""
+    brief: str = ""
+    """The same for less room, as in ``Advice``."""
     gpus: tuple[GpuKey, ...] = ()
     late: tuple[GpuKey, ...] = ()
     """Those of them that the others wait for."""
@@ -164,6 +166,7 @@ def mark_of(episode: Episode, offset: float = 0.0) -> FindingMark:
         summary=episode.summary,
         short=episode.short,
         change=episode.advice[0].change if episode.advice else "",
+        brief=episode.advice[0].brief if episode.advice else "",
         gpus=episode.gpus,
         late=episode.late,
         in_doubt=episode.in_doubt,

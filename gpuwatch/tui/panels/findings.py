@@ -170,30 +170,38 @@ def lost_sentence(finding: Finding, view: View) -> list[str]:
 
 
 def changes(finding: Finding, room: int) -> str:
-    """Return as many changes as fit, the first in any case."""
+    """Return as many changes as fit, the first in any case, in as many words as there is room
+    for."""
     text = ""
     sentences = any(one.setting is None or one.wanted is None for one in finding.advice)
     between = "; " if sentences else ", "
     for advice in finding.advice:
+        if not text:
+            text = change_in(advice.change, advice.brief, room)
+            continue
         change = clean(advice.change)
-        if text and change[1:2].islower():
+        if change[1:2].islower():
             change = change[:1].lower() + change[1:]
-        more = f"{text}{between}{change}" if text else change
-        if text and len(more) > room:
+        if width_of(more := f"{text}{between}{change}") > room:
             break
         text = more
     return text
+
+
+def change_in(change: str, brief: str, room: int) -> str:
+    """Return a change for ``room`` cells: without what stands in brackets, or its ``brief`` form,
+    where the rest has no room."""
+    forms = [clean(change), _ASIDE.sub("", clean(change)), clean(brief)]
+    known = [one for one in forms if one]
+    return next((one for one in known if width_of(one) <= room), known[-1] if known else "")
 
 
 _ASIDE, _CLAUSE_ENDS = re.compile(r" \([^()]*\)"), re.compile(r"[:;,.](?= )")
 
 
 def shortened(text: str, room: int, ellipsis: str) -> str:
-    """Return advice in at most ``room`` cells: without what stands in brackets, and up to the end
-    of a clause, if half of the room is used then."""
-    if width_of(text) <= room:
-        return text
-    text = _ASIDE.sub("", text)
+    """Return advice that has no shorter form in at most ``room`` cells: up to the end of a clause,
+    if half of the room is used then."""
     if width_of(text) <= room:
         return text
     ends = [found.start() for found in _CLAUSE_ENDS.finditer(text, 0, room + 1)]
@@ -404,13 +412,16 @@ def _then(page: Page, most: int) -> list[Line]:
     room = first.room - 1 - len(ago) - len(more)
     share = f", {units.share(mark.lost_share)} lost" if mark.lost_share else ""
     forms = list(shorter_and_shorter(mark, view.gpus, f"{cause_of(mark)}{share}"))
-    text = next((one for one in forms if width_of(one) <= room), forms[-1])
+    change = change_in(mark.change, mark.brief, 0) if most < 3 else ""
+    beside = len(_GAP) + width_of(change) if change else 0
+    # On one line what to do comes before more words for the cause.
+    fits = [(one, taken) for taken in (beside, 0) for one in forms if width_of(one) + taken <= room]
+    text, taken = fits[0] if fits else (forms[-1], 0)
     first.add(fit(f"{ago}{text}{more}", first.room - 1, view.glyphs.ellipsis), style)
     if most < 3:
-        return [first.line()]
-    second = (
-        Row(width).add("   ").add(fit(clean(mark.change), width - 5, view.glyphs.ellipsis), "value")
-    )
+        return [(first.add(_GAP).add(change, "value") if taken else first).line()]
+    change = change_in(mark.change, mark.brief, width - 5)
+    second = Row(width).add("   ").add(shortened(change, width - 5, view.glyphs.ellipsis), "value")
     return [first.line(), second.line()]
 
 
@@ -535,38 +546,56 @@ def at_length(
     most: int = 2,
     named: bool = True,
 ) -> list[Line]:
+<<<<<<< HEAD
     """Return its sentence, and below it what to do, how much faster that makes it, what is lost,
     and whose job it is (where that is to be ``named``), in the order of their importance: what has
     no room is left out, but for what is lost where there is a ``tail``. Two lines, and where
     ``most`` allows a third for advice that is too long for one."""
+=======
+    """Return its sentence, and below it what is lost, what to do, how much faster that makes it,
+    and whose job it is (where that is to be ``named``, and those are there in full); at the right
+    ``tail``. In less room the advice is brief, and what else has none is left out. Two lines, and
+    where ``most`` allows a third for advice that is too long for one."""
+>>>>>>> w-words
     first = _begin(view, finding, width, width, prefix)
     second = Row(width, prefix=prefix).add("   ")
-    free, change = second.room - 1, changes(finding, 0)
-    change = change or "no action needed: this is for information"
+    free = second.room - 1
+    least = changes(finding, 0) or "no action needed: this is for information"
+    in_full = clean(finding.advice[0].change) if finding.advice else least
+    if most > 2 and len(wrapped(in_full, free)) < most:
+        least = in_full
 
     def longest(texts: Sequence[str], *others: str) -> str:
         """Return the first of the texts beside which the others and the change have room."""
         taken = sum([width_of(one) + len(_GAP) for one in others if one])
         rooms = [free - taken - len(_GAP) - width_of(text) for text in texts]
-        lines = [len(wrapped(change, room)) if room > 0 else most for room in rooms]
+        lines = [len(wrapped(least, room)) if room > 0 else most for room in rooms]
         fits = [text for text, needed in zip(texts, lines, strict=True) if needed < most]
         return next(iter(fits), "")
 
+<<<<<<< HEAD
     gain = longest(gains(finding)[-1:], tail)
     forms = losses(finding, view, width)
     # In a list every finding says the same of itself, if it be in fewer words.
     loss = longest(forms, gain, tail) or (forms[-1] if forms and tail else "")
     gain = longest(gains(finding), loss, tail)
+=======
+    every_loss, every_gain = losses(finding, view, width), gains(finding)
+    gain = longest(every_gain[-1:])
+    loss = longest(every_loss, gain)
+    gain = longest(every_gain, loss)
+    tail = longest([tail], gain, loss)
+>>>>>>> w-words
     if loss:
         second.add(loss, "label").add(_GAP)
     look, indent = "value" if finding.advice else "label", second.used
     # Less by what is lost.
     free = second.room - 1
     beside = sum([width_of(one) + len(_GAP) for one in (gain, tail) if one])
-    text, row, lines = changes(finding, free - beside) or change, second, [second]
-    if most > 2 and width_of(text) > free - beside:
+    text, row, lines = changes(finding, free - beside) or least, second, [second]
+    if most > 2 and width_of(in_full) > free - beside and least == in_full:
         # What goes with it stands behind its end.
-        line, *rest = wrapped(text, free)
+        line, *rest = wrapped(in_full, free)
         second.add(line, look)
         text, row = " ".join(rest), Row(width, prefix=prefix).add(" " * indent)
         lines.append(row)
@@ -574,7 +603,8 @@ def at_length(
     if gain:
         row.add(_GAP if text else "").add(gain, "label")
     free = row.room - (len(tail) + len(_GAP) if tail else 0) - len(_GAP) - 1
-    if named and free >= _LEAST_NAME:
+    complete = bool(loss) >= bool(every_loss) and bool(gain) >= bool(every_gain)
+    if named and complete and finding.job is not None and free >= _LEAST_NAME:
         jobs = () if view.snapshot is None else view.snapshot.jobs
         row.add(_GAP).add(whose(finding, jobs, free, view.glyphs.ellipsis), "label")
     if tail:
@@ -587,7 +617,10 @@ def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
     ``room`` is free of the width."""
     row = _begin(view, finding, width, room, loss=lost(finding, view, width))
     free = room - row.used - len(_GAP) - 1
-    if (text := changes(finding, free)) and free >= min(width_of(text), _LEAST_ADVICE):
+    text = changes(finding, free)
+    # What comes without a short form, as from another version of gpuwatch, is cut.
+    least = _LEAST_ADVICE if text and not finding.advice[0].brief else width_of(text)
+    if text and free >= min(width_of(text), least):
         row.add(_GAP).add(shortened(text, free, view.glyphs.ellipsis), "value")
     free = room - row.used - len(_GAP) - 1
     if gain := next((one for one in gains(finding) if width_of(one) <= free), ""):

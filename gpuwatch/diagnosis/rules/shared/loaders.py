@@ -137,6 +137,7 @@ def cheaper_transforms(why: str) -> Advice:
     return Advice(
         "Make transforms cheaper, or do them once and store the result: text can be tokenized "
         "beforehand, pictures made smaller, or decoded on the GPU (DALI, nvJPEG).",
+        brief="Make transforms cheaper, or store results",
         why=why,
     )
 

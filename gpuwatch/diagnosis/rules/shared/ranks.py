@@ -176,22 +176,32 @@ def launched(window: Window, late: RankFacts | None) -> list[Evidence]:
 
 
 _STACKS = Advice(
-    "Sample its stacks (gpuwatch diagnose --stacks): they show what the others are waiting for."
+    "Sample its stacks (gpuwatch diagnose --stacks): they show what the others are waiting for.",
+    brief="Sample its stacks: gpuwatch diagnose --stacks",
 )
-_BESIDE = Advice("Run gpuwatch beside the job: it shows what the process on that GPU is doing.")
+_BESIDE = Advice(
+    "Run gpuwatch beside the job: it shows what the process on that GPU is doing.",
+    brief="Run gpuwatch beside the job",
+)
 _FILES = Advice(
     "Look at what that rank loads: its files, their storage, its num_workers.",
+    brief="Look at its files, storage and num_workers",
     setting="num_workers",
     why="the other ranks get their data in time",
 )
 _SAVES = Advice(
     "Save without stopping the others: asynchronous or sharded checkpoints "
     "(torch.distributed.checkpoint.async_save), or less frequent ones.",
+    brief="Save asynchronously, sharded or less often",
     why="one rank saves while all the others wait in their next collective",
 )
-_CORES = Advice("Give that rank cores of its own: something else runs on those it is bound to.")
+_CORES = Advice(
+    "Give that rank cores of its own: something else runs on those it is bound to.",
+    brief="Give that rank cores of its own",
+)
 _ONLY_THERE = Advice(
-    "See what extra work that rank does (logging, metrics): gpuwatch diagnose --stacks."
+    "See what extra work that rank does (logging, metrics): gpuwatch diagnose --stacks.",
+    brief="See what extra work that rank does",
 )
 
 
