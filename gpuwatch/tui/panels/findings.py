@@ -546,17 +546,11 @@ def at_length(
     most: int = 2,
     named: bool = True,
 ) -> list[Line]:
-<<<<<<< HEAD
-    """Return its sentence, and below it what to do, how much faster that makes it, what is lost,
-    and whose job it is (where that is to be ``named``), in the order of their importance: what has
-    no room is left out, but for what is lost where there is a ``tail``. Two lines, and where
-    ``most`` allows a third for advice that is too long for one."""
-=======
     """Return its sentence, and below it what is lost, what to do, how much faster that makes it,
     and whose job it is (where that is to be ``named``, and those are there in full); at the right
-    ``tail``. In less room the advice is brief, and what else has none is left out. Two lines, and
-    where ``most`` allows a third for advice that is too long for one."""
->>>>>>> w-words
+    ``tail``, beside which what is lost is said, if it be in few words. In less room the advice is
+    brief, and what else has none is left out. Two lines, and where ``most`` allows a third for
+    advice that is too long for one."""
     first = _begin(view, finding, width, width, prefix)
     second = Row(width, prefix=prefix).add("   ")
     free = second.room - 1
@@ -573,19 +567,10 @@ def at_length(
         fits = [text for text, needed in zip(texts, lines, strict=True) if needed < most]
         return next(iter(fits), "")
 
-<<<<<<< HEAD
-    gain = longest(gains(finding)[-1:], tail)
-    forms = losses(finding, view, width)
-    # In a list every finding says the same of itself, if it be in fewer words.
-    loss = longest(forms, gain, tail) or (forms[-1] if forms and tail else "")
-    gain = longest(gains(finding), loss, tail)
-=======
     every_loss, every_gain = losses(finding, view, width), gains(finding)
-    gain = longest(every_gain[-1:])
-    loss = longest(every_loss, gain)
-    gain = longest(every_gain, loss)
-    tail = longest([tail], gain, loss)
->>>>>>> w-words
+    gain = longest(every_gain[-1:], tail)
+    loss = longest(every_loss, gain, tail) or (every_loss[-1] if every_loss and tail else "")
+    gain = longest(every_gain, loss, tail)
     if loss:
         second.add(loss, "label").add(_GAP)
     look, indent = "value" if finding.advice else "label", second.used
