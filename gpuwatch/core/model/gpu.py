@@ -143,10 +143,10 @@ class GpuReading:
         "SM clock", "clock", limit="sm_clock_max_mhz", help="Clock of the SMs."
     )
     memory_clock_mhz: Whole | None = reading(
-        "memory clock", "mem", limit="memory_clock_max_mhz", help="Clock of the memory."
+        "memory clock", "mem clock", limit="memory_clock_max_mhz", help="Clock of the memory."
     )
     performance_state: Whole | None = reading(
-        "performance state", "pstate", between=(0, 15), form="P{}"
+        "performance state", "P-state", between=(0, 15), form="P{}"
     )
     """0 (fastest) to 15, as in P0 to P15."""
     throttle_reasons: tuple[Text, ...] | None = reading("throttle reasons")

@@ -65,6 +65,8 @@ class Glyphs:
     last_branch: str
     trunk: str
     rule: str
+    track: str
+    """What a gauge has not reached: unlike what it has, also without colours."""
     corners: str
     """Corners of boxes: both ends of the top, of a line between two parts, of the bottom."""
     tick: str
@@ -118,6 +120,7 @@ UNICODE = Glyphs(
     last_branch="└ ",
     trunk="│ ",
     rule="─",
+    track="╌",
     corners="╭╮├┤╰╯",
     tick="╵",
     cursor="▌",
@@ -152,6 +155,7 @@ ASCII = Glyphs(
     last_branch="`-",
     trunk="| ",
     rule="-",
+    track="-",
     corners="++++++",
     tick="'",
     cursor="_",
@@ -182,31 +186,7 @@ def level(value: float, limit: float, rows: int = 1) -> int:
 
 FULL, PALE, PALE_HALF, PALE_MOST, ON_PALE = "01234"
 """Tones of a cell: solid; three paler ones, by how much of the bar would be solid (none, about
-half, most of it); and solid standing on a pale cell. What is solid has the shade of its row, too
-(see ``shades``)."""
-
-MOST_SHADE = 9
-_SHADES_APART = 7
-"""Shades of a tall chart: more would hardly be told apart, and each is a colour that is sent."""
-_ONE_SHADE_ROWS, _ONE_SHADE = 3, 6
-
-
-@lru_cache(maxsize=64)
-def shades(rows: int, glyphs: Glyphs) -> tuple[str, ...]:
-    """Return the shade of each row of a chart, the top one first: from 9, a strong hue, to 0. Bars
-    are strongest where they are high, so that a GPU that is busy all the time is no slab. Low
-    charts have one: two tones in a bar would be taken for its mean and its highest."""
-    if not glyphs.tones:
-        return ("",) * rows
-    if rows <= _ONE_SHADE_ROWS:
-        return (str(_ONE_SHADE),) * rows
-    spread = MOST_SHADE * min(1.0, rows / 7)
-    count = min(rows, _SHADES_APART)
-    out = []
-    for row in range(rows):
-        height = 1 - (row * count // rows + 0.5) / count
-        out.append(str(round(MOST_SHADE / 2 + spread * (height - 0.5))))
-    return tuple(out)
+half, most of it); and solid standing on a pale cell."""
 
 
 _SCALE_ROWS = 3
@@ -430,8 +410,9 @@ class Strip:
         drawn_of = (texts, tones, parts)
         if drawn_of != self._drawn_of:
             self._drawn_of = drawn_of
-            of_rows = ("",) if braille else shades(rows, glyphs)
-            self._drawn = [_runs(*row, parts) for row in zip(texts, tones, of_rows, strict=True)]
+            blocks = glyphs.tones and not braille
+            rows_drawn = zip(texts, tones, strict=True)
+            self._drawn = [_runs(*row, parts, blocks=blocks) for row in rows_drawn]
         lines = self._drawn
         if window.cursor is not None:
             cell = grid.place(window.cursor)
@@ -563,21 +544,16 @@ def pair(left: Column | None, right: Column | None, limit: float) -> str:
 _SAME_TONE = re.compile(r"(.)\1*")
 
 
-def _runs(text: str, tones: str, shade: str, parts: Sequence[Part]) -> list[Run]:
-    """Return ``text`` as runs of one style and tone each; what is solid in bars has a ``shade``."""
+def _runs(text: str, tones: str, parts: Sequence[Part], *, blocks: bool) -> list[Run]:
+    """Return ``text`` as runs of one style and tone each; ``blocks``: bars have tones, which a base
+    line and dots have not."""
     out: list[Run] = []
     for start, stop, style, of_bars in parts:
         for match in _SAME_TONE.finditer(tones, start, stop):
-            name = toned(style, match[1], shade if of_bars else "")
+            plain = match[1] == FULL and not (blocks and of_bars)
+            name = style if plain else f"{style}.{match[1]}"
             out.append((text[match.start() : match.end()], name))
     return out
-
-
-def toned(style: str, tone: str, shade: str) -> str:
-    """Return the name of ``style`` in a tone, and if that is solid in a shade."""
-    if tone not in {FULL, ON_PALE}:
-        return f"{style}.{tone}"
-    return style if tone == FULL and not shade else f"{style}.{tone}{shade}"
 
 
 class StripCache:

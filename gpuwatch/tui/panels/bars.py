@@ -18,7 +18,7 @@ from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import OwnCost, Snapshot
 from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, lost_gpus
-from gpuwatch.tui.charts.strips import ASCII, Glyphs, draw_column, shades, toned
+from gpuwatch.tui.charts.strips import ASCII, FULL, Glyphs, draw_column
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed, has_boxes
 from gpuwatch.tui.panels import time_axis
@@ -303,7 +303,6 @@ def _band(
         known = _place(state, end, inner)
     bands = [None if one is None else (one[0], *one) for one in columns]
     drawn = [draw_column(band, 100.0, glyphs, count) for band in bands]
-    of_rows = shades(count, glyphs)
     lines = []
     for number in range(count):
         row = _named(width, first, *(() if number else ("whole recording", " busy")))
@@ -313,7 +312,9 @@ def _band(
             elif columns[place] is None and place >= known:
                 row.add(glyphs.dot if number == count - 1 else " ", "dim")
             else:
-                row.add(text[number], toned("area", tones[number], of_rows[number]))
+                tone = tones[number]
+                plain = tone == FULL and not glyphs.tones
+                row.add(text[number], "area" if plain else f"area.{tone}")
         lines.append(row.line())
     return lines
 

@@ -159,7 +159,7 @@ def _more_gpus(finding: Finding, view: View) -> int:
 
 
 def lost_sentence(finding: Finding, view: View) -> list[str]:
-    """Return ``38% lost in the last minute; 46 GPU-seconds, 38.2Wh so far``, at a price the money
+    """Return ``38% lost over 1 min; 46 GPU-seconds, 38.2Wh so far``, at a price the money
     instead of the energy; nothing where no time is lost."""
     parts = losses(finding, view)[:1]
     if finding.cost_gpu_seconds is not None:
@@ -203,15 +203,13 @@ def shortened(text: str, room: int, ellipsis: str) -> str:
 
 
 def losses(finding: Finding, view: View, width: int = _WIDE) -> list[str]:
-    """Return ``29% of 4 GPUs lost in the last minute``, and for less room the same in fewer words;
+    """Return ``29% of 4 GPUs lost over 1 min``, and for less room the same in fewer words;
     nothing where no time is lost."""
     text, seconds = lost(finding, view, width).strip(), finding.lost_of_seconds
     forms = [text, lost(finding, view, 0).strip()] if text else []
     if text and seconds is not None:
-        minutes = round(seconds / 60.0)
-        time = "minute" if minutes < 2 else f"{minutes} min"
-        time = f"{seconds:.0f} s" if seconds < 57.5 else time
-        forms.insert(0, f"{text} in the last {time}")
+        time = f"{seconds:.0f} s" if seconds < 57.5 else f"{seconds / 60.0:.0f} min"
+        forms.insert(0, f"{text} over {time}")
     return forms
 
 

@@ -279,7 +279,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Fact]:
     def pair(name: str, text: str) -> tuple[str, str]:
         """Return its long name, where there is room for it before a chart, and the number."""
         field = GPU[name]
-        fits = len(field.label) + len(text) < NUMBER_END - 2
+        fits = len(field.label) + len(text) < NUMBER_END - 3
         return (field.label if fits else field.short), text
 
     def named(name: str, width: int = 4, label: str = "", least: int = 0) -> Fact | None:
@@ -489,7 +489,7 @@ def gauge(glyphs: Glyphs, share: float, width: int, style: str) -> list[Run]:
         filled = max(1, min(most - 1, filled))
     full, half = divmod(filled, halves)
     bar = ("=" if ascii_only else "━") * full + "╾" * half
-    return [(bar, style), (glyphs.rule * (width - full - half), "edge")]
+    return [(bar, style), (glyphs.track * (width - full - half), "edge")]
 
 
 # -- one GPU ---------------------------------------------------------------------------------------
@@ -699,7 +699,8 @@ class GpuPainter:
     def _add_value(self, row: Row, metric: Metric, width: int, *, brief: bool = False) -> Row:
         """Add the number, flush right in ``width`` cells, and in a quieter tone its limit."""
         sign = self._glyphs.warning if metric.mood == "warn" else ""
-        text = right(sign + (metric.brief if brief or self._alike else metric.text), width)
+        brief = brief or (self._alike and self._style is not GpuStyle.STACKED)
+        text = right(sign + (metric.brief if brief else metric.text), width)
         number, slash, limit = text.partition("/")
         style = "dim" if metric.value is None else metric.mood or "value"
         if style == THROTTLED.hue:
@@ -772,14 +773,13 @@ class GpuPainter:
             name = brief_name(gpu.identity, free)
         heading.add(fit(name, max(4, free), self._ellipsis), "title")
         if beside:
+            heading.pad_to(LEAD).add(f"{memory.field.label} ", "label")
+            self._add_value(heading, memory, len(memory.text)).add("  ")
             lines = [self._add_gauges(heading, memory, temperature).line()]
         else:
             heading.add(f"  {state.word}", state.hue).pad_to(LEAD - 2)
-            gauges = self._begin_number(memory.field, memory)
-            lines = [
-                self._add_facts(heading, gpu).line(),
-                self._add_gauges(gauges, memory, temperature).line(),
-            ]
+            gauges = self._add_gauges(self._begin_memory(memory), memory, temperature)
+            lines = [self._add_facts(heading, gpu).line(), gauges.line()]
         tall = rows - high - len(lines)
         chart, words = self._busy(gpu, busy, state, LEAD, room, tall)
         words = self._with_facts(gpu, words, tall - 1) if beside else words[1:]
@@ -787,8 +787,9 @@ class GpuPainter:
         watts = self._chart(gpu, power, power.mood or "area", room, high)
         return lines + self._labelled(power, watts, [], {0: power.limit_text})
 
-    def _begin_number(self, field: Field, metric: Metric) -> Row:
+    def _begin_number(self, metric: Metric) -> Row:
         """Begin a line with a label and its number."""
+        field = metric.field
         label = field.label if len(field.label) < _LABEL_WIDTH else field.short
         row = Row(self._width).add("  ").add(left(label, _LABEL_WIDTH), "label")
         return self._add_value(row, metric, NUMBER_END - row.used, brief=True)
@@ -804,7 +805,7 @@ class GpuPainter:
         is ``said`` of it."""
         lines = []
         for number, drawn in enumerate(chart):
-            row = Row(self._width).add("  ") if number else self._begin_number(metric.field, metric)
+            row = Row(self._width).add("  ") if number else self._begin_number(metric)
             if 0 < number <= len(said):
                 self._say(row, said[number - 1], NUMBER_END)
             row.pad_to(NUMBER_END)
@@ -812,15 +813,15 @@ class GpuPainter:
             lines.append(self._charted(row, tick, drawn, self._width - LEAD - 1))
         return lines
 
+    def _begin_memory(self, memory: Metric) -> Row:
+        """Begin a line with memory, its limit where charts have their scale."""
+        row = self._begin_number(memory)
+        # Without a limit of its own it is the sum of its processes.
+        note = "" if "/" in memory.text else memory.text.removeprefix(memory.brief)
+        return row.add(note or right(memory.limit_text, LEAD - 1 - row.used), "dim").pad_to(LEAD)
+
     def _add_gauges(self, row: Row, memory: Metric, temperature: Metric) -> Row:
-        """Add how much of its memory is used and how hot it is, over the width of the charts."""
-        if row.used < LEAD and row.used != NUMBER_END:
-            row.pad_to(LEAD).add(f"{memory.field.label} ", "label")
-            self._add_value(row, memory, len(memory.text)).add("  ")
-        else:
-            # Without a limit of its own it is the sum of its processes.
-            note = "" if "/" in memory.text else memory.text.removeprefix(memory.brief)
-            row.add(note or right(memory.limit_text, LEAD - 1 - row.used), "dim").pad_to(LEAD)
+        """Add how much of its memory is used and how hot it is, over the rest of the line."""
         size = len(temperature.text)
         half = (self._width - row.used - size - len(temperature.field.short) - 7) // 2
         row.add_runs(self._gauge(memory, half), half).add(f"   {temperature.field.short} ", "label")

@@ -26,7 +26,7 @@ from gpuwatch.core.store import (
 )
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
-from gpuwatch.tui.charts.strips import Columns, Glyphs, TimeWindow, mean_shown
+from gpuwatch.tui.charts.strips import ASCII, Columns, Glyphs, TimeWindow, mean_shown
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.findings import cause_of, severity_sign
@@ -294,8 +294,8 @@ def mark_cells(
         found, key=lambda one: severity_place(one[0]), reverse=True
     ):
         style = hue[0] if hue else _STYLES.get(severity, "warn")
-        # Without tones it would be as loud as the verdict.
-        line = f"{style}.2" if glyphs.tones else "dim"
+        # In ASCII it would be as loud as the verdict.
+        line = "dim" if glyphs is ASCII else f"{style}.2"
         for cell in range(max(0, first), min(cells, last + 1)):
             out[cell] = (glyphs.rule, line)
         if 0 <= first < cells and last >= 0:

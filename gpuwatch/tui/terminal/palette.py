@@ -11,7 +11,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gpuwatch.outputs.terminal import STATE_HUES
-from gpuwatch.tui.charts.strips import FULL, MOST_SHADE, ON_PALE, PALE, PALE_HALF, PALE_MOST
+from gpuwatch.tui.charts.strips import FULL, ON_PALE, PALE, PALE_HALF, PALE_MOST
 
 # On a dark and on a light ground.
 _HUES = {
@@ -171,22 +171,20 @@ class Palette(dict[str, Style]):
 
     def _toned(self, foreground: str, background: str, tone: str, lost: str, tint: str) -> Style:
         """Return the colours of a cell of a chart. Pale tones have the hue of what was ``lost``,
-        and lean to that of a ``tint``."""
+        and the palest leans to that of a ``tint``."""
         hue, ground = Color.parse(foreground), Color.parse(background)
 
         def pale(tone: str) -> str:
             share = _TONES[tone][0 if self._dark else 1]
             if lost and tone != PALE_MOST:
                 return ground.blend(Color.parse(self._hues[lost]), _LOST).hex
-            leaning = hue.blend(Color.parse(self._hues[tint]), _LEANING) if tint else hue
-            return ground.blend(leaning, share).hex
+            leans = tint and tone == PALE
+            other = hue.blend(Color.parse(self._hues[tint]), _LEANING) if leans else hue
+            return ground.blend(other, share).hex
 
-        if tone[0] in {FULL, ON_PALE}:
-            # Of 256 colours those nearest to the shades of one hue are of several.
-            shade = MOST_SHADE if self._of_256 else int(tone[1:] or MOST_SHADE)
-            share = _PALEST + (_STRONGEST - _PALEST) * shade / MOST_SHADE
-            solid = ground.blend(hue, share).hex
-            return Style(color=solid, bgcolor=background if tone[0] == FULL else pale(PALE))
+        if tone in {FULL, ON_PALE}:
+            solid = ground.blend(hue, _SOLID).hex
+            return Style(color=solid, bgcolor=pale(PALE) if tone == ON_PALE else background)
         return Style(color=pale(tone), bgcolor=background)
 
 
@@ -213,9 +211,9 @@ _LOST = 0.5
 """How much of the hue has the part of a bar that was busy without work."""
 
 # How much of the hue pale tones have, on a dark and on a light ground, by how much of the bar is
-# solid; and what is solid, of the palest and of the strongest shade.
-_TONES = {PALE: (0.28, 0.22), PALE_HALF: (0.42, 0.38), PALE_MOST: (0.58, 0.54)}
-_PALEST, _STRONGEST = 0.5, 0.92
+# solid; and what is solid: a GPU that is busy all the time is no glaring slab.
+_TONES = {PALE: (0.23, 0.18), PALE_HALF: (0.36, 0.32), PALE_MOST: (0.55, 0.52)}
+_SOLID = 0.74
 
 _LEANING = 0.35
 """How much of the hue of what held a GPU up is in pale tones beside it."""

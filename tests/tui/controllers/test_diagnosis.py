@@ -638,7 +638,7 @@ def test_a_share_of_all_gpus_is_told_from_that_of_those_that_wait() -> None:
     assert "38% of 4 GPUs lost" in text
     assert "1.5 of 4 GPUs' time lost" in text
     (one,) = engine.diagnosis.causes
-    assert "38% of 4 GPUs lost in" in "\n".join(
+    assert "38% of 4 GPUs lost over" in "\n".join(
         texts(draw_evidence(view, one, 80, 24, 0, documentation=None)[0].lines)
     )
 

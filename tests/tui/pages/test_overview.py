@@ -124,7 +124,7 @@ def test_what_is_lost_is_of_a_time_that_is_told() -> None:
     gain = Gain(factor=1.6, low=1.4, high=1.7, limited_by="the GPU")
     one = starved(what, lost_share=0.38, lost_of_seconds=60.0, gain=gain)
     [line] = [text for text in drawn_with(what, one, 80) if "num_workers" in text]
-    assert "38% lost in the last minute  num_workers 2 -> 8  about 1.6 times faster" in line
+    assert "38% lost over 1 min  num_workers 2 -> 8  about 1.6 times faster" in line
     [line] = [text for text in drawn_with(what, one, 52) if "num_workers" in text]
     assert "num_workers 2 -> 8  about 1.6 times faster" in line
     assert "lost" not in line
@@ -564,7 +564,7 @@ def test_a_pcie_link_is_said_where_it_is_slower_than_it_can_be(width_now: int, s
 @pytest.mark.parametrize(
     ("share", "drawn_as"),
     [
-        *((0.0, "──────"), (0.001, "╾─────"), (0.5, "━━━───"), (0.58, "━━━╾──")),
+        *((0.0, "╌╌╌╌╌╌"), (0.001, "╾╌╌╌╌╌"), (0.5, "━━━╌╌╌"), (0.58, "━━━╾╌╌")),
         *((0.93, "━━━━━╾"), (0.999, "━━━━━╾"), (1.0, "━━━━━━"), (1.2, "━━━━━━")),
     ],
 )
@@ -738,3 +738,74 @@ def test_a_process_alone_on_its_gpu_is_as_busy_as_the_gpu(scenario: str, gpus: i
             share = shown_process(view, there[0], card.uuid).gpu_busy_percent
             assert share == pytest.approx(busy, abs=0.1)
     assert compared
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rule", "hue", "word"),
+    [
+        ("throttled", "thermal_throttle", "throttled", r"work +(\d+)%"),
+        ("imbalanced", "straggler", "waiting", r"SM active +(\d+)%"),
+    ],
+)
+def test_what_was_busy_without_work_is_told_from_work(
+    scenario: str, rule: str, hue: str, word: str
+) -> None:
+    """In the chart of a GPU that is held up while it is busy, work is green up to what its clock or
+    its SMs say, and the rest has the hue of the cause; the number of the work stands beside it. A
+    GPU of which neither is read has the hue alone."""
+    what = scene(scenario, 2)
+    (first, second) = what.now.gpus
+    held = FindingMark(
+        rule=rule,
+        severity="warning",
+        summary="It is held up.",
+        gpus=(first.uuid, second.uuid) if hue == "waiting" else (first.uuid,),
+        late=(second.uuid,) if hue == "waiting" else (),
+        begin_seconds=0.0,
+    )
+    one = Finding(
+        rule=rule, severity="warning", confidence=1.0, summary="It is held up.", cost_share=0.3,
+        gpus=held.gpus, late=held.late,
+    )  # fmt: skip
+    view = view_of(what, diagnosis=diagnosis(what.now, one), spans=(held,))
+    frame = overview.draw(view, 120, 40)
+    rows = [zone.y for zone in frame.zones if zone.argument == first.uuid and zone.action == "gpu"]
+    styles = {style for y in rows for _, style in frame.lines[y]}
+    assert {style.partition(".")[0] for style in styles} >= {f"fed+{hue}"}
+    said = re.search(word, "\n".join(plain(frame.lines[y]) for y in rows))
+    assert said is not None
+    assert 10 < int(said[1]) < first.reading.busy_percent
+    unread = dataclasses.replace(
+        view, history=history_of([without_clocks(past) for past in what.past])
+    )
+    frame = overview.draw(unread, 120, 40)
+    styles = {style for y in rows for _, style in frame.lines[y]}
+    assert not any("+" in style for style in styles)
+    assert {style.partition(".")[0] for style in styles} >= {hue}
+
+
+def without_clocks(one: Snapshot) -> Snapshot:
+    gpus = tuple(
+        dataclasses.replace(
+            gpu,
+            reading=dataclasses.replace(gpu.reading, sm_clock_mhz=None, sm_active_percent=None),
+        )
+        for gpu in one.gpus
+    )
+    return dataclasses.replace(one, gpus=gpus)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+def test_one_gpu_has_a_chart_of_what_it_waits_for(size: tuple[int, int]) -> None:
+    """Below how busy it is: that which shows the finding that leads, else its loader workers; of a
+    GPU without a job its temperature. Its rows are the same whatever it is."""
+    what = scene("starved", 1)
+    no_job = dataclasses.replace(what.now, jobs=(), processes=())
+    places = []
+    for now, label in ((what.now, "workers  "), (no_job, "GPU 0 temp")):
+        found = diagnosis(now, *([starved(now)] if now.jobs else []))
+        lines = drawn(view_of(now, history=what.history, diagnosis=found), *size)
+        places.append(
+            next(y for y, line in enumerate(lines) if re.match(rf"\W*.*{label}.*│", line))
+        )
+    assert places[0] == places[1]
