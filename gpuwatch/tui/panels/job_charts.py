@@ -531,9 +531,11 @@ def _rows(page: Page) -> int:
 
 
 def _draw(page: Page, rows: int) -> Drawn:
-    page.spans = [span(page.width)]
-    lines = draw(page.view, shown(page), page.window, page.width)
-    return filled(lines, page.width, rows), clicks(0, len(lines), page.width)
+    # They end where those of the GPUs above do.
+    beside = page.decided.get("beside", 0)
+    page.spans = [span(page.width, beside)]
+    lines = draw(page.view, shown(page), page.window, page.width, beside)
+    return filled(lines, page.width, rows), spots(0, len(lines), *page.spans[0])
 
 
 PANEL = Panel("charts", _rows, _draw)
@@ -544,10 +546,11 @@ _NARROW_LABEL, _NARROW_NUMBER = 7, 5
 """Cells for the label and the number where there are no ticks."""
 
 
-def span(width: int) -> tuple[int, int]:
-    """First cell and width of the charts; before them: the label, the number, the line between."""
+def span(width: int, beside: int = 0) -> tuple[int, int]:
+    """First cell and width of the charts; before them: the label, the number, the line between;
+    behind them ``beside`` cells and one more."""
     lead = LEAD if width >= 76 else 15
-    return lead, max(0, width - lead - 1)
+    return lead, max(0, width - lead - 1 - beside)
 
 
 def clicks(top: int, rows: int, width: int) -> list[Zone]:
@@ -556,14 +559,29 @@ def clicks(top: int, rows: int, width: int) -> list[Zone]:
 
 
 def draw(
-    view: View, shown: Sequence[tuple[Trace, int]], window: TimeWindow, width: int
+    view: View,
+    shown: Sequence[tuple[Trace, int]],
+    window: TimeWindow,
+    width: int,
+    beside: int = 0,
 ) -> list[Line]:
-    """Draw each trace in its number of rows."""
-    return [line for trace, rows in shown for line in _chart(view, trace, rows, window, width)]
+    """Draw each trace in its number of rows, see ``span``."""
+    return [
+        line
+        for trace, rows in shown
+        for line in _chart(view, trace, rows, window, width, span(width, beside))
+    ]
 
 
-def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -> list[Line]:
-    lead, chart_width = span(width)
+def _chart(
+    view: View,
+    trace: Trace,
+    rows: int,
+    window: TimeWindow,
+    width: int,
+    place: tuple[int, int],
+) -> list[Line]:
+    lead, chart_width = place
     limit, ticks = trace.limit, dict[int, str]()
     if trace.note is not None:
         limit = 0.0
