@@ -285,14 +285,16 @@ def _shared_limits(page: Page) -> str:
     job, each = page.job, page.rows.get("gpus", 0) == len(page.gpus)
     if job is None or not page.boxed or not each:
         return ""
-    kind = common_limits(page.gpus)
+    kind, least = common_limits(page.gpus), width_of(brief_command(job.command or ""))
     if kind and not page.decided["each_gpu"] and page.rows["gpus"] > 1:
+        # In the lines they would take the room of the charts.
+        least = min(least, page.width // 2)
         # Nothing in the lines says what their numbers are.
         names = [GPU[name].short for name in GAUGED]
         kind = [kind[0], *map("/".join, zip(names, kind[1:], strict=True))]
     limits = "  ".join(kind)
     room = page.width - width_of(limits) - _TITLE_ENDS
-    return limits if width_of(brief_command(job.command or "")) <= room else ""
+    return limits if least <= room else ""
 
 
 def _draw_gpus(page: Page, rows: int) -> Drawn:

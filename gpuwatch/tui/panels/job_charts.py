@@ -292,6 +292,11 @@ def shown(page: Page) -> list[tuple[Trace, int]]:
         heights: list[int] = decided["heights"]
         traces = lanes(page.view, job, page.gpus, each_gpu=decided["each_gpu"])
         high = [heights[0]] * (len(page.gpus) if decided["each_gpu"] else 1) + heights[1:]
+        behind = len(high) - len(heights) + 1
+        kinds = [trace.kind for trace in traces[: len(high)]]
+        wave = next((place for place, kind in enumerate(kinds) if kind in _WAVES), 0)
+        if wave > behind:
+            high[wave], high[behind] = high[behind], high[wave]
         together = not decided["each_gpu"] and len(high) > 1 and len(traces) > 1
         if together and traces[0].kind == traces[1].kind:
             # Those that are held against each other are of one height; the rest is for others.
@@ -492,8 +497,10 @@ _MEGABYTE = 1024.0 * 1024.0
 
 _TURNS = (0, 1, 0, 2, 1, 3)
 """Places of the charts in the order in which they grow by a row, again and again."""
-_MOST_ROWS = (8, 6, 4, 2)
+_MOST_ROWS = (12, 5, 3, 2)
 """Rows of each at most; those behind them, and the last of several, have one."""
+_WAVES = {"main"}
+"""Charts behind the GPU's that move, and are worth their rows before those that hardly do."""
 _SEVERAL, _MOST_APART = 4, 4
 
 
