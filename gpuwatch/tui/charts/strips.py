@@ -310,10 +310,11 @@ class Grid:
         """Values of ``series`` in these columns, oldest first."""
         return series.columns(self.moment, self.column_seconds, self.count)
 
-    def halves_of(self, series: Columns, count: int) -> Sequence[Column | None]:
-        """Values of ``series`` in both halves of the last ``count`` columns."""
-        half = self.column_seconds / 2
-        return series.columns((2 * self.last + 1.5) * half, half, 2 * count)
+    @property
+    def halves(self) -> "Grid":
+        """Return the columns of half the width."""
+        last, end = 2 * self.last + 1, 2 * self.end + 1
+        return Grid(self.column_seconds / 2, 2 * self.first, last, end)
 
     def place(self, at: float) -> int:
         """Return the cell of the moment ``at``, from the left; it may lie outside of the chart."""
@@ -433,7 +434,7 @@ class Strip:
         """Draw what is new or may still change: then the grid's first column is there, and its
         last is the newest."""
         start, last = grid.first, grid.last
-        worked = tuple(one for one in held if one.work is not None and not braille)
+        worked = tuple(one for one in held if one.work is not None)
         key = (grid.column_seconds, limit, glyphs.name, rows, braille, worked)
         same = series == self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
@@ -454,23 +455,29 @@ class Strip:
         if count <= 0:
             return
         if braille:
-            halves = grid.halves_of(series, count)
-            pairs = zip(halves[::2], halves[1::2], strict=True)
+            grid, wanted_from = grid.halves, 2 * wanted_from
+        drawn_count = 2 * count if braille else count
+        columns = list(series.columns(grid.moment, grid.column_seconds, drawn_count))
+        for one in worked:
+            _set_apart(columns, one, grid, wanted_from, where_unknown=not braille)
+        if braille:
+            # Up to the mean of what was work.
+            pairs = zip(columns[::2], columns[1::2], strict=True)
             self._texts[0] += "".join([pair(*both, limit) for both in pairs])
             self._tones[0] += FULL * count
             return
-        columns = list(series.columns(grid.moment, grid.column_seconds, count))
-        for one in worked:
-            _set_apart(columns, one, grid, wanted_from)
         drawn = [draw_column(column, limit, glyphs, rows) for column in columns]
         for row in range(rows):
             self._texts[row] += "".join([text[row] for text, _ in drawn])
             self._tones[row] += "".join([tones[row] for _, tones in drawn])
 
 
-def _set_apart(columns: list[Column | None], held: Held, grid: Grid, first: int) -> None:
+def _set_apart(
+    columns: list[Column | None], held: Held, grid: Grid, first: int, *, where_unknown: bool
+) -> None:
     """Have those of ``columns`` (from the bucket ``first`` on) in which something was held up reach
-    from the mean of the work to that of the busy time."""
+    from the mean of the work to that of the busy time; ``where_unknown``: from zero on where the
+    work was not read."""
     assert held.work is not None
     start = max(0, bucket_index(held.begin_seconds, grid.column_seconds) - first)
     stop = len(columns)
@@ -481,7 +488,7 @@ def _set_apart(columns: list[Column | None], held: Held, grid: Grid, first: int)
     works = held.work.columns(grid.moment, grid.column_seconds, len(columns))
     for number in range(start, stop):
         column, work = columns[number], works[number]
-        if column is not None:
+        if column is not None and (work is not None or where_unknown):
             done = 0.0 if work is None else min(work[1], column[1])
             columns[number] = done, done, column[1]
 

@@ -23,7 +23,7 @@ from gpuwatch.core.model import (
     ProcessKey,
     TrainingLoop,
 )
-from gpuwatch.core.registry import LOOP, MEMBER, PROCESS, Field
+from gpuwatch.core.registry import GPU, LOOP, MEMBER, PROCESS, Field
 from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
 from gpuwatch.outputs.terminal import Column
@@ -58,7 +58,7 @@ from gpuwatch.tui.pages.screen import (
 )
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
-from gpuwatch.tui.panels.gpus import GpuPainter, common_limits, is_held_back
+from gpuwatch.tui.panels.gpus import GAUGED, GpuPainter, common_limits, is_held_back
 from gpuwatch.tui.panels.job_charts import Together, has_reported
 from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window
 from gpuwatch.tui.panels.table import (
@@ -287,9 +287,16 @@ def _shared_limits(page: Page) -> str:
     job, each = page.job, page.rows.get("gpus", 0) == len(page.gpus)
     if job is None or not page.boxed or not each:
         return ""
-    limits = "  ".join(common_limits(page.gpus))
+    kind, least = common_limits(page.gpus), width_of(brief_command(job.command or ""))
+    if kind and not page.decided["each_gpu"] and page.rows["gpus"] > 1:
+        # In the lines they would take the room of the charts.
+        least = min(least, page.width // 2)
+        # Nothing in the lines says what their numbers are.
+        names = [GPU[name].short for name in GAUGED]
+        kind = [kind[0], *map("/".join, zip(names, kind[1:], strict=True))]
+    limits = "  ".join(kind)
     room = page.width - width_of(limits) - _TITLE_ENDS
-    return limits if width_of(brief_command(job.command or "")) <= room else ""
+    return limits if least <= room else ""
 
 
 def _draw_gpus(page: Page, rows: int) -> Drawn:
@@ -306,6 +313,7 @@ def _draw_gpus(page: Page, rows: int) -> Drawn:
     )
     if not page.decided["each_gpu"] and rows > 1:
         # Their mean has the chart below.
+        page.decided["beside"] = painter.cells_beside - 1
         return [line for gpu in page.gpus for line in painter.draw(gpu, 1)], []
     return [painter.brief(gpu) for gpu in page.gpus], []
 

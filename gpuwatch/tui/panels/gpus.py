@@ -530,7 +530,7 @@ class NumberColumn(NamedTuple):
         return self.gap + self.width
 
 
-_GAUGED = {"memory_used_bytes": (13, 7), "power_watts": (8, 5), "temperature_celsius": (7, 4)}
+GAUGED = {"memory_used_bytes": (13, 7), "power_watts": (8, 5), "temperature_celsius": (7, 4)}
 """Cells of the numbers that have a limit: with it, and a sign, and without it."""
 _LEAST_SHARE, _WAVE_SHARE = 0.45, 0.54
 """Shares of a line that the chart keeps beside numbers with their limits, and beside quieter ones,
@@ -615,7 +615,7 @@ class GpuPainter:
 
     def _gauged_columns(self, *, with_limits: bool) -> list[NumberColumn]:
         columns = []
-        for place, (name, (long, brief)) in enumerate(_GAUGED.items()):
+        for place, (name, (long, brief)) in enumerate(GAUGED.items()):
             field, heading, width, gap = GPU[name], GPU[name].short, brief, 1
             limits = {_limits(gpu)[place] for gpu in self._gpus} - {None}
             if with_limits and self._alike:
@@ -626,6 +626,11 @@ class GpuPainter:
                 width, gap = max([long, *[len(text) for text in texts]]), 2
             columns.append(NumberColumn(field, heading, width, gap))
         return columns
+
+    @property
+    def cells_beside(self) -> int:
+        """Cells behind the charts in a list."""
+        return _AFTER_NUMBERS + sum(one.cells for one in self._columns)
 
     @property
     def headings(self) -> str:
@@ -855,13 +860,19 @@ class GpuPainter:
             self._add_name(begin, gpu).add(" ")
         if self._width >= _NARROW:
             begin.add(left(state.word, _STATE_WIDTH), state.hue)
-        self._add_value(begin.pad_to(self._number_end - 5), busy, 5)
-        room = self._width - self._lead - _AFTER_NUMBERS
-        room -= sum(one.cells for one in self._columns)
-        chart, _ = self._busy(gpu, busy, state, self._lead, room, rows, braille=rows == 1)
+        room = self._width - self._lead - self.cells_beside
         work = None
-        if rows > 1 and room > 0:
+        if room > 0:
             work = work_said(self._view, gpu, state, self._window.grid(room))
+        if rows == 1 and work is not None and begin.used <= self._number_end - 8:
+            # Its dots are no higher.
+            label, said, _ = work
+            label = label if len(label) <= 4 else GPU["sm_active_percent"].short
+            begin.pad_to(self._number_end - 8).add(left(label, 4), "label")
+            begin.add(right(said, 4), "value")
+        else:
+            self._add_value(begin.pad_to(self._number_end - 5), busy, 5)
+        chart, _ = self._busy(gpu, busy, state, self._lead, room, rows, braille=rows == 1)
         lines, below = [], self._below_state(gpu, rows - 1, work)
         for number, drawn in enumerate(chart):
             row = begin if number == 0 else Row(self._width).add(" " * (3 + self._index_width))

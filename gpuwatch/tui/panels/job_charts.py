@@ -292,6 +292,11 @@ def shown(page: Page) -> list[tuple[Trace, int]]:
         heights: list[int] = decided["heights"]
         traces = lanes(page.view, job, page.gpus, each_gpu=decided["each_gpu"])
         high = [heights[0]] * (len(page.gpus) if decided["each_gpu"] else 1) + heights[1:]
+        behind = len(high) - len(heights) + 1
+        kinds = [trace.kind for trace in traces[: len(high)]]
+        wave = next((place for place, kind in enumerate(kinds) if kind in _WAVES), 0)
+        if wave > behind:
+            high[wave], high[behind] = high[behind], high[wave]
         together = not decided["each_gpu"] and len(high) > 1 and len(traces) > 1
         if together and traces[0].kind == traces[1].kind:
             # Those that are held against each other are of one height; the rest is for others.
@@ -492,8 +497,10 @@ _MEGABYTE = 1024.0 * 1024.0
 
 _TURNS = (0, 1, 0, 2, 1, 3)
 """Places of the charts in the order in which they grow by a row, again and again."""
-_MOST_ROWS = (8, 6, 4, 2)
+_MOST_ROWS = (12, 5, 3, 2)
 """Rows of each at most; those behind them, and the last of several, have one."""
+_WAVES = {"main"}
+"""Charts behind the GPU's that move, and are worth their rows before those that hardly do."""
 _SEVERAL, _MOST_APART = 4, 4
 
 
@@ -531,9 +538,11 @@ def _rows(page: Page) -> int:
 
 
 def _draw(page: Page, rows: int) -> Drawn:
-    page.spans = [span(page.width)]
-    lines = draw(page.view, shown(page), page.window, page.width)
-    return filled(lines, page.width, rows), clicks(0, len(lines), page.width)
+    # They end where those of the GPUs above do.
+    beside = page.decided.get("beside", 0)
+    page.spans = [span(page.width, beside)]
+    lines = draw(page.view, shown(page), page.window, page.width, beside)
+    return filled(lines, page.width, rows), spots(0, len(lines), *page.spans[0])
 
 
 PANEL = Panel("charts", _rows, _draw)
@@ -544,10 +553,11 @@ _NARROW_LABEL, _NARROW_NUMBER = 7, 5
 """Cells for the label and the number where there are no ticks."""
 
 
-def span(width: int) -> tuple[int, int]:
-    """First cell and width of the charts; before them: the label, the number, the line between."""
+def span(width: int, beside: int = 0) -> tuple[int, int]:
+    """First cell and width of the charts; before them: the label, the number, the line between;
+    behind them ``beside`` cells and one more."""
     lead = LEAD if width >= 76 else 15
-    return lead, max(0, width - lead - 1)
+    return lead, max(0, width - lead - 1 - beside)
 
 
 def clicks(top: int, rows: int, width: int) -> list[Zone]:
@@ -556,14 +566,29 @@ def clicks(top: int, rows: int, width: int) -> list[Zone]:
 
 
 def draw(
-    view: View, shown: Sequence[tuple[Trace, int]], window: TimeWindow, width: int
+    view: View,
+    shown: Sequence[tuple[Trace, int]],
+    window: TimeWindow,
+    width: int,
+    beside: int = 0,
 ) -> list[Line]:
-    """Draw each trace in its number of rows."""
-    return [line for trace, rows in shown for line in _chart(view, trace, rows, window, width)]
+    """Draw each trace in its number of rows, see ``span``."""
+    return [
+        line
+        for trace, rows in shown
+        for line in _chart(view, trace, rows, window, width, span(width, beside))
+    ]
 
 
-def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -> list[Line]:
-    lead, chart_width = span(width)
+def _chart(
+    view: View,
+    trace: Trace,
+    rows: int,
+    window: TimeWindow,
+    width: int,
+    place: tuple[int, int],
+) -> list[Line]:
+    lead, chart_width = place
     limit, ticks = trace.limit, dict[int, str]()
     if trace.note is not None:
         limit = 0.0

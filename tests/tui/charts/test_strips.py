@@ -305,6 +305,20 @@ def test_busy_time_without_work_stands_above_the_work() -> None:
     assert tones == [*(PALE, PALE, PALE), *(FULL, PALE, FULL)]
 
 
+def test_a_row_of_dots_is_as_high_as_the_work() -> None:
+    """Where a finding held it up and work is read, dots reach up to that, in the finding's hue;
+    where it was not read they are as high as the busy time."""
+    busy, work = SampledSeries(), SampledSeries()
+    for half in range(1, 9):
+        busy.add_reading(half / 2, 100.0)
+        work.add_reading(half / 2, None if 4 < half <= 6 else 50.0)
+    held = [Held(1.5, inf, "waiting", True, work)]
+    window = TimeWindow(4.0, 4.0)
+    (line,) = Strip().draw(busy, window, 4, 100.0, UNICODE, "fed", 1, held, braille=True)
+    assert "".join(text for text, _ in line) == "⣿⣤⣿⣤"
+    assert [style for text, style in line for _ in text] == ["fed", *["waiting"] * 3]
+
+
 # -- bit by bit -----------------------------------------------------------------------------
 
 POLLS = st.lists(

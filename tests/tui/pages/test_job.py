@@ -13,7 +13,7 @@ from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rules.shared.ranks import CHARTS
 from gpuwatch.recording.hosts.together import Machine, together
 from gpuwatch.tui.charts.strips import mean_shown
-from gpuwatch.tui.charts.timeline import Timeline
+from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import job
 from gpuwatch.tui.panels import job_charts, processes
 from gpuwatch.tui.panels.job_charts import Together
@@ -362,6 +362,31 @@ def test_what_keeps_a_late_rank_is_drawn_against_the_others(kind: str, label: st
     rows = job.tree_rows(view, view.snapshot.jobs[0], 9)
     hued = [row.member.rank for row in rows if row.hue == kind]
     assert hued == ([1] if kind == "worker" else [])
+
+
+def test_charts_of_a_job_end_where_those_of_its_gpus_do() -> None:
+    """Beside each stands how much of the busy time was work, and what the numbers behind it are
+    stands in the title."""
+    view = with_finding("imbalanced", 8)
+    every = tuple(one.uuid for one in view.gpus)
+    found = starved(view.snapshot, rule="straggler", gpus=every, late=every[6:7])
+    view.diagnosis = diagnosis(view.snapshot, found)
+    now = view.window.now
+    mark = FindingMark(
+        rule="straggler",
+        severity="warning",
+        summary="",
+        gpus=every,
+        late=every[6:7],
+        begin_seconds=now - 60.0,
+    )
+    view.spans = [mark]
+    lines = job_drawn(fresh(view), 200, 50)
+    assert "mem/140.4G  power/700W  temp/87C" in lines[1]
+    (gpu_line,) = [line for line in lines if line.startswith("│  0 waiting   SM ")]
+    (chart,) = [line for line in lines if "disk write" in line]
+    dots = max(place for place, one in enumerate(gpu_line) if "⠀" < one <= "⣿")
+    assert len(chart.rstrip(" │")) == dots + 1
 
 
 def test_what_is_known_stands_in_columns() -> None:
