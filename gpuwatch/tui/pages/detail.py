@@ -106,7 +106,7 @@ def grouped_readings(
 
 
 _LABELS = {
-    "busy_samples": "samples per second",
+    "busy_samples": "readings per second",
     "energy_joules": "energy since driver load",
 }
 

@@ -345,7 +345,8 @@ _LEAST_MEANING = 28
 def _evidence(view: View, evidence: Sequence[Evidence], width: int, heading: str) -> Iterator[Line]:
     if not evidence:
         return
-    yield from _heading(view, heading, width, "+ speaks for it   - does not")
+    unread = "   ? not read" if any(one.value is None for one in evidence) else ""
+    yield from _heading(view, heading, width, f"+ speaks for it   - does not{unread}")
     columns: list[Column[Evidence]] = [
         Column("reading", lambda one: clean(one.name, 60), "text", style=lambda *_: "text"),
         Column("value", _value, style=lambda *_: "value"),
@@ -367,6 +368,7 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int, heading: str
     for one in evidence:
         # For or against, by sign: the colour only repeats it.
         mark = ("+ ", "key") if one.supports else ("- ", "label")
+        mark = ("? ", "label") if one.value is None else mark
         row = Row(width).add("   ").add(*mark)
         add_cells(row, columns, one, view.glyphs.ellipsis, "  ")
         indent = row.used
