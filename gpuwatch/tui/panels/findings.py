@@ -230,7 +230,7 @@ def losses(finding: Finding, view: View, width: int = _WIDE) -> list[str]:
 
 
 def gains(finding: Finding) -> list[str]:
-    """Return ``about 1.8 times faster, limited by 8 cores``, and in less room without the limit;
+    """Return ``about 1.8x as fast, limited by 8 cores``, and in less room without the limit;
     nothing where nothing is promised."""
     gain = finding.gain
     return [] if gain is None or gain.factor is None else [clean(gain.says), gain.brief]

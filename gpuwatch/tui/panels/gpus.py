@@ -436,7 +436,7 @@ def work_said(view: View, gpu: Gpu, state: GpuState, grid: Grid) -> Said | None:
     if not held or held[-1].work is None:
         return None
     known = [one[1] for one in grid.columns_of(held[-1].work) if one]
-    label = "work" if state is THROTTLED else GPU["sm_active_percent"].label
+    label = "effective" if state is THROTTLED else GPU["sm_active_percent"].label
     return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
 
 

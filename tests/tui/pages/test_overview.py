@@ -124,9 +124,9 @@ def test_what_is_lost_is_of_a_time_that_is_told() -> None:
     gain = Gain(factor=1.6, low=1.4, high=1.7, limited_by="the GPU")
     one = starved(what, lost_share=0.38, lost_of_seconds=60.0, gain=gain)
     [line] = [text for text in drawn_with(what, one, 80) if "num_workers" in text]
-    assert "38% lost in the last minute  num_workers 2 -> 8  about 1.6 times faster" in line
-    [line] = [text for text in drawn_with(what, one, 52) if "num_workers" in text]
-    assert "num_workers 2 -> 8  about 1.6 times faster" in line
+    assert "38% lost in the last minute  num_workers 2 -> 8  about 1.6x as fast" in line
+    [line] = [text for text in drawn_with(what, one, 46) if "num_workers" in text]
+    assert "num_workers 2 -> 8  about 1.6x as fast" in line
     assert "lost" not in line
 
 
