@@ -71,19 +71,19 @@ class Gain:
 
     @property
     def brief(self) -> str:
-        """``about 1.8 times faster``, ``at most 1.3 times faster``."""
+        """``about 1.8x as fast``, ``at most 1.3x as fast``."""
         about = "at most" if self.factor is None else "about"
-        return f"{about} {self.worth:.{2 if self.worth < 1.095 else 1}f} times faster"
+        return f"{about} {self.worth:.{2 if self.worth < 1.095 else 1}f}x as fast"
 
     @property
     def says(self) -> str:
-        """``about 1.8 times faster, limited by 8 cores``."""
+        """``about 1.8x as fast, limited by 8 cores``."""
         return f"{self.brief}, limited by {self.limited_by}"
 
     @property
     def in_full(self) -> str:
-        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``; where the estimate is an end
-        of its range, the other: ``about 2.0 times faster (at least 1.5)``."""
+        """``about 1.8x as fast (1.5 to 2.0), limited by 8 cores``; where the estimate is an end
+        of its range, the other: ``about 2.0x as fast (at least 1.5)``."""
         if self.factor is None:
             return self.says
         estimate, low, high = [f"{times:.1f}" for times in (self.worth, self.low, self.high)]
@@ -236,7 +236,7 @@ class Finding:
 
     @property
     def promise(self) -> str:
-        """``num_workers 2 -> 8: about 1.8 times faster, limited by 8 cores``; empty where nothing
+        """``num_workers 2 -> 8: about 1.8x as fast, limited by 8 cores``; empty where nothing
         is promised: idle time alone would promise far more than a cure gives."""
         if self.gain is None or self.gain.factor is None:
             return ""

@@ -57,7 +57,7 @@ def loop_facts(job: Job, now: float | None = None, said: Collection[str] = ()) -
     facts = _doing(loops) + _waits(job, told="data_wait_share" in said)
     facts += [] if "samples_per_second" in said else _speed(loops)
     facts += _shares("in steps", loops, "compute_share") + _progress(loops) + _memory(loops)
-    facts += _shares("copy", loops, "copy_share")
+    facts += _shares("copying", loops, "copy_share")
     if len(loops) < len(job.ranks):
         facts.append(f"{len(loops)} of {len(job.ranks)} ranks report")
     at = max([loop.reported_at_unix_seconds or 0.0 for loop in loops])
@@ -137,7 +137,7 @@ def _memory(loops: Sequence[TrainingLoop]) -> list[str]:
     if at.memory_reserved_bytes is None:
         return []
     both = units.size_of(at.memory_allocated_bytes, at.memory_reserved_bytes)
-    return [f"{both} allocated/reserved"]
+    return [f"PyTorch memory {both} in use"]
 
 
 def cores_sentence(job: Job, host: Host) -> str | None:

@@ -76,7 +76,7 @@ def test_the_gain_is_said_with_its_limit(diagnose: Gpuwatch) -> None:
     found = diagnose("--demo", "starved", "--json", code=1).json
     gain = found["findings"][0]["gain"]
     assert gain["low"] <= gain["factor"] <= gain["high"]
-    assert f"about {gain['factor']:.1f} times faster, limited by the GPU" in found["verdict"]
+    assert f"about {gain['factor']:.1f}x as fast, limited by the GPU" in found["verdict"]
 
 
 def test_a_price_is_given_or_preferred(

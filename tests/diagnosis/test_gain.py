@@ -209,7 +209,7 @@ def test_of_some_cures_only_the_most_is_known() -> None:
     assert gain == Gain(factor=None, low=1.0, high=2.0, limited_by="the GPU")
     found = Finding(rule="", severity="", confidence=0.9, summary="Slow.", gain=gain)
     assert found.headline == "Slow."
-    assert found.gain_in_words == "not known: at most 2.0 times faster, limited by the GPU"
+    assert found.gain_in_words == "not known: at most 2.0x as fast, limited by the GPU"
 
 
 def test_the_slowest_rank_is_a_limit() -> None:
@@ -331,11 +331,11 @@ def test_around_the_least_nothing_comes_and_goes() -> None:
 @pytest.mark.parametrize(
     ("factor", "low", "high", "said"),
     [
-        (1.8, 1.5, 2.0, "about 1.8 times faster (1.5 to 2.0), limited by the GPU"),
-        (3.28, 2.9, 3.3, "about 3.3 times faster (at least 2.9), limited by the GPU"),
-        (3.5, 3.5, 3.9, "about 3.5 times faster (at most 3.9), limited by the GPU"),
-        (1.6, 1.58, 1.62, "about 1.6 times faster, limited by the GPU"),
-        (None, 1.0, 2.0, "at most 2.0 times faster, limited by the GPU"),
+        (1.8, 1.5, 2.0, "about 1.8x as fast (1.5 to 2.0), limited by the GPU"),
+        (3.28, 2.9, 3.3, "about 3.3x as fast (at least 2.9), limited by the GPU"),
+        (3.5, 3.5, 3.9, "about 3.5x as fast (at most 3.9), limited by the GPU"),
+        (1.6, 1.58, 1.62, "about 1.6x as fast, limited by the GPU"),
+        (None, 1.0, 2.0, "at most 2.0x as fast, limited by the GPU"),
     ],
 )
 def test_an_estimate_at_an_end_of_its_range_is_said_with_the_other(
@@ -353,10 +353,10 @@ def test_the_verdict_names_the_change_and_its_limit() -> None:
         rule="loader_cpu_bound", severity="warning", confidence=0.9, summary="GPU 0 waits.",
         advice=(change,), gain=gain
     )  # fmt: skip
-    promise = "num_workers 2 -> 8: about 1.8 times faster, limited by 8 cores"
+    promise = "num_workers 2 -> 8: about 1.8x as fast, limited by 8 cores"
     assert found.headline == f"GPU 0 waits; {promise}"
     no_knob = replace(found, advice=(Advice("Save in a thread.", gain=gain),))
-    assert no_knob.promise == "a fix would make the job about 1.8 times faster, limited by 8 cores"
+    assert no_knob.promise == "a fix would make the job about 1.8x as fast, limited by 8 cores"
     assert replace(found, gain=None).headline == "GPU 0 waits."
 
 

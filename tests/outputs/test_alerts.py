@@ -75,7 +75,7 @@ def test_an_event_says_what_is_to_be_gained() -> None:
     watched = alerts()
     (raised,) = [one for _, one in events(watched, range(100), found)]
     assert raised.text.endswith(
-        "Gain: a fix would make the job about 1.3 times faster, limited by the GPU."
+        "Gain: a fix would make the job about 1.3x as fast, limited by the GPU."
     )
     assert raised.finding.gain == gain
     (cleared,) = [one for _, one in events(watched, range(100, 300))]

@@ -160,8 +160,8 @@ def test_what_held_for_a_part_of_the_time_says_what_its_cure_gains_of_all_of_it(
     """In the same words in text, in HTML and in the verdict: 24 of 30 seconds at 1.78 times the
     speed."""
     gain = (
-        "num_workers 2 -> 8: about 1.8 times faster, limited by 8 cores, while it held (24s); "
-        "about 1.5 times faster over all 30s"
+        "num_workers 2 -> 8: about 1.8x as fast, limited by 8 cores, while it held (24s); "
+        "about 1.5x as fast over all 30s"
     )
     report = whole(GAINING, source=LOG)
     assert f"Gain: {gain}." in of_file(report).verdict
@@ -188,7 +188,7 @@ def test_how_often_a_gpu_is_slowed_is_not_the_share_that_is_lost() -> None:
 
 def test_a_finding_says_what_its_cure_gains() -> None:
     """In the text, once, with the limit; in JSON in numbers, beside the advice and alone."""
-    promise = "num_workers 2 -> 8: about 1.8 times faster, limited by 8 cores"
+    promise = "num_workers 2 -> 8: about 1.8x as fast, limited by 8 cores"
     page = diagnosis_page(watched(all_the_time(GAINING)), width=100)
     assert f"  Gain      {promise}" in page.splitlines()
     assert f" Gain: {promise}." in of_file(whole(all_the_time(GAINING), source=LOG)).verdict

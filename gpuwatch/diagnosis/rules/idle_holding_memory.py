@@ -116,10 +116,11 @@ def _firing(
     ]  # fmt: skip
     memory = sum([held[gpu.uuid] for gpu in gpus])
     memory_held = f"{words.amount(memory)} of memory {of_several('is', 'each is')} held"
-    by_nobody = " by no process that the driver lists" if nobody else ""
+    by = "" if job is None else f" by {either('its', 'their')} processes"
+    by = " by no process that the driver lists" if nobody else by
     return Firing(
         # For how long is said beside it: a window is a minute at most.
-        summary=f"{GPUS} {either('runs', 'run')} nothing while {memory_held}{by_nobody}",
+        summary=f"{GPUS} {either('runs', 'run')} nothing while {memory_held}{by}",
         short=(
             f"{GPUS} {either('runs', 'run')} nothing while {memory_held}",
             f"{GPUS} {IS} idle, with {words.amount(memory)} held",

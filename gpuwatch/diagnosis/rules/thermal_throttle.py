@@ -130,7 +130,7 @@ def _firing(window: Window, hot: list[GpuFacts], share: float | None) -> Firing:
     clocks = () if loss is not None else ("SM clock",)
     cool = Advice(
         f"Improve the cooling of {named(hot)}: airflow, dust, fans.",
-        brief="Improve its cooling: airflow, dust, fans",
+        brief="Improve cooling: airflow, dust, fans",
         why="it slows down to stay below its temperature limit",
     )
     return Firing(

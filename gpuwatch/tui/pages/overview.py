@@ -298,9 +298,10 @@ class _HostPainter:
         percents = self._host.core_percents or ()
         count, bars, note = len(percents), len(percents), ""
         if count >= row.room:
-            bars = row.room - 12
+            bars = row.room - len(" 10-11 cores a bar")
             fewest, most = count // bars, -(-count // bars)
-            note = f" {fewest}-{most} a bar" if fewest < most else f" {most} a bar"
+            note = f" {fewest}-{most}" if fewest < most else f" {most}"
+            note += " cores a bar"
         ends = [count * place // max(1, bars) for place in range(bars + 1)]
         groups = [percents[first:end] for first, end in pairwise(ends)]
         row.add("".join([_busiest(group, self._glyphs.core) for group in groups]), "host")

@@ -189,14 +189,20 @@ def changes(finding: Finding, room: int) -> str:
 
 
 def change_in(change: str, brief: str, room: int) -> str:
-    """Return a change for ``room`` cells: without what stands in brackets, or its ``brief`` form,
-    where the rest has no room."""
-    forms = [clean(change), _ASIDE.sub("", clean(change)), clean(brief)]
+    """Return a change for ``room`` cells: without what stands in brackets, its ``brief`` form, or
+    that up to what it says of how, where the rest has no room."""
+    forms = [
+        clean(change),
+        _ASIDE.sub("", clean(change)),
+        clean(brief),
+        _HOW.split(clean(brief))[0],
+    ]
     known = [one for one in forms if one]
     return next((one for one in known if width_of(one) <= room), known[-1] if known else "")
 
 
 _ASIDE, _CLAUSE_ENDS = re.compile(r" \([^()]*\)"), re.compile(r"[:;,.](?= )")
+_HOW = re.compile("[:;] ")
 
 
 def shortened(text: str, room: int, ellipsis: str) -> str:
@@ -222,7 +228,7 @@ def losses(finding: Finding, view: View, width: int = _WIDE) -> list[str]:
 
 
 def gains(finding: Finding) -> list[str]:
-    """Return ``about 1.8 times faster, limited by 8 cores``, and in less room without the limit;
+    """Return ``about 1.8x as fast, limited by 8 cores``, and in less room without the limit;
     nothing where nothing is promised."""
     gain = finding.gain
     return [] if gain is None or gain.factor is None else [clean(gain.says), gain.brief]
@@ -359,6 +365,8 @@ def _is_a_finding(view: View, problem: Problem) -> bool:
 
 
 _GAP = "  "
+_BRIEF = 46
+"""Cells of the short form of advice, which is all of it."""
 _LEAST_ADVICE = 24
 _LEAST_NAME = 24
 _EARLY_SECONDS = 30.0
@@ -412,7 +420,7 @@ def _then(page: Page, most: int) -> list[Line]:
     room = first.room - 1 - len(ago) - len(more)
     share = f", {units.share(mark.lost_share)} lost" if mark.lost_share else ""
     forms = list(shorter_and_shorter(mark, view.gpus, f"{cause_of(mark)}{share}"))
-    change = change_in(mark.change, mark.brief, 0) if most < 3 else ""
+    change = change_in(mark.change, mark.brief, _BRIEF) if most < 3 else ""
     beside = len(_GAP) + width_of(change) if change else 0
     # On one line what to do comes before more words for the cause.
     fits = [(one, taken) for taken in (beside, 0) for one in forms if width_of(one) + taken <= room]
@@ -554,8 +562,10 @@ def at_length(
     first = _begin(view, finding, width, width, prefix)
     second = Row(width, prefix=prefix).add("   ")
     free = second.room - 1
-    least = changes(finding, 0) or "no action needed: this is for information"
-    in_full = clean(finding.advice[0].change) if finding.advice else least
+    in_full = least = "no action needed: this is for information"
+    if finding.advice:
+        in_full = clean(finding.advice[0].change)
+        least = change_in(in_full, finding.advice[0].brief, _BRIEF)
     if most > 2 and len(wrapped(in_full, free)) < most:
         least = in_full
 

@@ -212,13 +212,13 @@ def notes(gpu: Gpu) -> list[Run]:
 
 
 def _slow_link_text(gpu: Gpu) -> str | None:
-    """Return ``PCIe 1x16 of 5x16`` where the link of a GPU at work is not as fast as it can be;
-    idle GPUs lower it to save power."""
+    """Return ``PCIe gen1 x16 of gen5 x16`` where the link of a GPU at work is not as fast as it can
+    be; idle GPUs lower it to save power."""
     now = gpu.reading.pcie_generation, gpu.reading.pcie_width
     most = gpu.identity.pcie_generation_max, gpu.identity.pcie_width_max
     if None in (*now, *most) or now == most or (gpu.reading.busy_percent or 0.0) < _WORKS_PERCENT:
         return None
-    return f"{GPU['pcie_generation'].short} {now[0]}x{now[1]} of {most[0]}x{most[1]}"
+    return f"{GPU['pcie_generation'].short} gen{now[0]} x{now[1]} of gen{most[0]} x{most[1]}"
 
 
 _WORKS_PERCENT = 20.0
@@ -296,7 +296,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Fact]:
     received, sent = "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"
     rates = [(GPU[name].short, number(name) or "-") for name in (received, sent)]
     link = reading.pcie_generation, reading.pcie_width
-    link_text = f"{link[0]}x{link[1]}"
+    link_text = f"gen{link[0]} x{link[1]}"
     controller = "memory_controller_percent" if reading.dram_active_percent is None else None
     moving = [
         named("sm_active_percent", label=GPU["sm_active_percent"].label),
@@ -436,7 +436,7 @@ def work_said(view: View, gpu: Gpu, state: GpuState, grid: Grid) -> Said | None:
     if not held or held[-1].work is None:
         return None
     known = [one[1] for one in grid.columns_of(held[-1].work) if one]
-    label = "work" if state is THROTTLED else GPU["sm_active_percent"].label
+    label = "effective" if state is THROTTLED else GPU["sm_active_percent"].label
     return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
 
 
@@ -653,16 +653,15 @@ class GpuPainter:
     # -- parts ----------------------------------------------------------------------------
 
     def _begin(self, gpu: Gpu, width: int) -> Row:
-        """Begin a line: the selection mark, a sign or a blank, and the index. Only a finding that
-        the word of the GPU's state does not say has a sign."""
+        """Begin a line: the selection mark, the sign of the finding that leads for the GPU, or a
+        blank, and the index."""
         view = self._view
         selected = self._marked and gpu.uuid == view.selected_gpu
         focused = selected and view.focus == "gpus" and not view.in_findings
         mark = self._glyphs.marker if selected else " "
         row = Row(width).add(mark, "marker" if focused else "dim")
         said = about_gpu(view.diagnosis, gpu.uuid)
-        worded = self._width >= _NARROW and any(_by_finding(one, gpu.uuid) for one in said)
-        if not said or worded:
+        if not said:
             row.add(" ")
         else:
             row.add(severity_sign(said[0].severity, self._glyphs), style_of(said[0]))
@@ -773,7 +772,9 @@ class GpuPainter:
         heading = self._begin(gpu, self._width)
         long = self._width >= _ALIGNED and gpu.identity.machine is None
         name = gpu.identity.name if long else _placed_name(gpu.identity)
-        free = NUMBER_END - heading.used - (0 if beside else len(state.word) + 2)
+        # The name does not change with the state.
+        words = 0 if beside else 2 + max([len(one.word) for one in STATES])
+        free = NUMBER_END - heading.used - words
         if len(name) > free:
             name = brief_name(gpu.identity, free)
         heading.add(fit(name, max(4, free), self._ellipsis), "title")

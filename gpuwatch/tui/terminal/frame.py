@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -83,7 +83,7 @@ def fit_end(text: str, width: int, ellipsis: str = "…") -> str:
     return ellipsis + text[start:]
 
 
-_BOTH_ENDS = 28
+_BOTH_ENDS = 22
 
 
 def fit_middle(text: str, width: int, ellipsis: str = "…") -> str:
@@ -97,11 +97,11 @@ def fit_middle(text: str, width: int, ellipsis: str = "…") -> str:
 
 def wrapped(text: str, width: int) -> list[str]:
     """Return ``text``, cleaned, in lines of at most ``width`` cells, broken at blanks where it can
-    be."""
+    be, but not before an option of a command (``nvidia-smi -pl``)."""
     width = max(1, width)
     lines: list[str] = []
     line = ""
-    for word in clean(text).split():
+    for word in _words(text, width):
         if line and width_of(line) + 1 + width_of(word) <= width:
             line += " " + word
             continue
@@ -115,6 +115,17 @@ def wrapped(text: str, width: int) -> list[str]:
             word = word[len(head) :]  # noqa: PLW2901
         line = word
     return [*lines, line] if line else lines
+
+
+_WITH_OPTIONS = re.compile(r"\S+(?: +--?[a-zA-Z]\S*)*")
+
+
+def _words(text: str, width: int) -> Iterator[str]:
+    """Yield the words of a text, those of a command with its options where a line has room."""
+    for found in _WITH_OPTIONS.findall(clean(text)):
+        words = found.split()
+        together = " ".join(words)
+        yield from [together] if width_of(together) <= width else words
 
 
 def left(text: str, width: int, ellipsis: str = "…") -> str:

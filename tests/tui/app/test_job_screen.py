@@ -396,7 +396,7 @@ async def test_the_report_begins_with_the_verdict_and_what_to_do() -> None:
             "The GPUs were busy",
             "over time",
         )
-        assert text.count("times faster") == text.count("for data 63%") == 1
+        assert text.count("x as fast") == text.count("for data 63%") == 1
         places = [text.index(words) for words in order]
         assert places == sorted(places)
         (axis,) = [line for line in drive.lines if "\u2575" in line]

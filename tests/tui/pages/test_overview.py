@@ -124,9 +124,9 @@ def test_what_is_lost_is_of_a_time_that_is_told() -> None:
     gain = Gain(factor=1.6, low=1.4, high=1.7, limited_by="the GPU")
     one = starved(what, lost_share=0.38, lost_of_seconds=60.0, gain=gain)
     [line] = [text for text in drawn_with(what, one, 80) if "num_workers" in text]
-    assert "38% lost over 1 min  num_workers 2 -> 8  about 1.6 times faster" in line
-    [line] = [text for text in drawn_with(what, one, 52) if "num_workers" in text]
-    assert "num_workers 2 -> 8  about 1.6 times faster" in line
+    assert "38% lost over 1 min  num_workers 2 -> 8  about 1.6x as fast" in line
+    [line] = [text for text in drawn_with(what, one, 46) if "num_workers" in text]
+    assert "num_workers 2 -> 8  about 1.6x as fast" in line
     assert "lost" not in line
 
 
@@ -392,7 +392,7 @@ TORCHRUN = "/usr/bin/python /usr/bin/torchrun --nproc_per_node 8 train.py --conf
         (TRAIN, 48, "train.py --config configs/resnet50.yaml"),
         (TRAIN, 20, "train.py --config c…"),
         ("python -u -m pkg.train --lr 3e-4", 24, "-m pkg.train --lr 3e-4"),
-        ("python -c 'import train; train.main(8)'", 24, "python -c 'import train…"),
+        ("python -c 'import train; train.main(8)'", 24, "python -c 'im…n.main(8)'"),
         (TORCHRUN, 50, "torchrun train.py --config resnet50.yaml"),
         (TORCHRUN, 20, "train.py --config r…"),
         ("python -m torch.distributed.run --nproc 8 -m pkg.train a b", 20, "-m pkg.train a b"),
@@ -466,23 +466,25 @@ def test_what_a_row_says_can_be_searched_for() -> None:
     assert {row.command for row in rows} == {"loader worker"}
 
 
-# -- one sign for one fact ----------------------------------------------------------------------
+# -- a sign for each finding ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("size", "signs"), [((120, 40), 0), ((80, 24), 0), ((40, 12), 1)])
-def test_a_gpu_has_a_sign_only_where_its_state_is_not_said(
-    size: tuple[int, int], signs: int
-) -> None:
-    """The word for its state says the finding; a narrow screen has no room for the word."""
+@pytest.mark.parametrize(
+    ("size", "worded"), [((120, 40), True), ((80, 24), True), ((40, 12), False)]
+)
+def test_every_gpu_with_a_finding_has_its_sign(size: tuple[int, int], worded: bool) -> None:
+    """Also beside the word for its state, for which a narrow screen has no room; no other has."""
     what = scene("starved", 8)
     view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now)))
-    lines = gpu_lines(overview.draw(view, *size), what.now.gpus[0].uuid)
-    assert "".join(lines).count("▲") == signs
-    assert any("starved" in line for line in lines) == (not signs)
+    frame = overview.draw(view, *size)
+    lines = gpu_lines(frame, what.now.gpus[0].uuid)
+    assert "".join(lines).count("▲") == 1
+    assert any("starved" in line for line in lines) == worded
+    assert "▲" not in "".join(gpu_lines(frame, what.now.gpus[1].uuid))
 
 
 def test_a_finding_that_is_no_state_has_a_sign() -> None:
-    """Bad memory says nothing about how busy the GPU is."""
+    """Bad memory says nothing about how busy the GPU is, and has another shape."""
     what = scene("starved", 8)
     view = view_of(what, diagnosis=diagnosis(what.now, degraded(what.now)))
     assert gpu_lines(overview.draw(view, 120, 40), what.now.gpus[0].uuid)[0].startswith("│▌○0 ")
@@ -557,7 +559,7 @@ def test_a_pcie_link_is_said_where_it_is_slower_than_it_can_be(width_now: int, s
         limits = {"pcie_generation_max": 5, "pcie_width_max": 16}
         gpus.append(dataclasses.replace(one, identity=dataclasses.replace(one.identity, **limits)))
     frame = overview.draw(view_of(snapshot(gpus=tuple(gpus))), 120, 40)
-    shown = ["PCIe 5x4 of 5x16" in " ".join(gpu_lines(frame, one.uuid)) for one in gpus]
+    shown = ["PCIe gen5 x4 of gen5 x16" in " ".join(gpu_lines(frame, one.uuid)) for one in gpus]
     assert shown == [said, False, said]
 
 

@@ -178,5 +178,5 @@ def test_no_number_of_the_host_is_cut(scenario: str) -> None:
         # The layout gives a narrow screen one line.
         rows = heights[width % 6] if width >= 48 else 1
         lines = texts(overview.draw_host(fresh(view), width, rows))
-        shown = numbers(re.sub(r" [\d-]+ a bar", "", line) for line in lines)
+        shown = numbers(re.sub(r" [\d-]+ cores a bar", "", line) for line in lines)
         assert shown <= whole, (width, rows)
