@@ -773,8 +773,8 @@ class GpuPainter:
         long = self._width >= _ALIGNED and gpu.identity.machine is None
         name = gpu.identity.name if long else _placed_name(gpu.identity)
         # The name does not change with the state.
-        words = 0 if beside else 2 + max([len(one.word) for one in STATES])
-        free = NUMBER_END - heading.used - words
+        reserved = 0 if beside else 2 + max([len(one.word) for one in STATES])
+        free = NUMBER_END - heading.used - reserved
         if len(name) > free:
             name = brief_name(gpu.identity, free)
         heading.add(fit(name, max(4, free), self._ellipsis), "title")
