@@ -383,7 +383,7 @@ def test_charts_of_a_job_end_where_those_of_its_gpus_do() -> None:
     view.spans = [mark]
     lines = job_drawn(fresh(view), 200, 50)
     assert "mem/140.4G  power/700W  temp/87C" in lines[1]
-    (gpu_line,) = [line for line in lines if line.startswith("│  0 waiting   SM ")]
+    (gpu_line,) = [line for line in lines if re.match("│ [▲ ]0 waiting   SM ", line)]
     (chart,) = [line for line in lines if "disk write" in line]
     dots = max(place for place, one in enumerate(gpu_line) if "⠀" < one <= "⣿")
     assert len(chart.rstrip(" │")) == dots + 1

@@ -124,7 +124,7 @@ def test_what_is_lost_is_of_a_time_that_is_told() -> None:
     gain = Gain(factor=1.6, low=1.4, high=1.7, limited_by="the GPU")
     one = starved(what, lost_share=0.38, lost_of_seconds=60.0, gain=gain)
     [line] = [text for text in drawn_with(what, one, 80) if "num_workers" in text]
-    assert "38% lost over 1 min  num_workers 2 -> 8  about 1.6x as fast" in line
+    assert "38% lost over 1 min  num_workers 2 -> 8, pin_memory=True  about 1.6x as fast" in line
     [line] = [text for text in drawn_with(what, one, 46) if "num_workers" in text]
     assert "num_workers 2 -> 8  about 1.6x as fast" in line
     assert "lost" not in line
@@ -745,7 +745,7 @@ def test_a_process_alone_on_its_gpu_is_as_busy_as_the_gpu(scenario: str, gpus: i
 @pytest.mark.parametrize(
     ("scenario", "rule", "hue", "word"),
     [
-        ("throttled", "thermal_throttle", "throttled", r"work +(\d+)%"),
+        ("throttled", "thermal_throttle", "throttled", r"effective +(\d+)%"),
         ("imbalanced", "straggler", "waiting", r"SM active +(\d+)%"),
     ],
 )
