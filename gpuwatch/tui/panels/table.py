@@ -13,7 +13,7 @@ from gpuwatch.jobs.identity.programs import PYTHON, parse_python, recognise
 from gpuwatch.outputs import terminal
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Glyphs
-from gpuwatch.tui.terminal.frame import Row, Zone, fit_middle, left, right, width_of
+from gpuwatch.tui.terminal.frame import Row, Zone, fit, fit_middle, left, right, width_of
 from gpuwatch.tui.view import View
 
 Item = TypeVar("Item")
@@ -112,10 +112,10 @@ def fit_command(command: str, width: int, ellipsis: str, before: str = "") -> st
     tells least: the interpreter with its flags, then the launcher, then the script's folder."""
     if width - width_of(before) < _LEAST_OF_SCRIPT:
         before = before.removeprefix("rank ")
-    texts = [before + one for one in _shorter_and_shorter(command)]
-    return next(
-        (text for text in texts if width_of(text) <= width), fit_middle(texts[-1], width, ellipsis)
-    )
+    room = width - width_of(before)
+    texts = _shorter_and_shorter(command)
+    fits = next((one for one in texts if width_of(one) <= room), None)
+    return fit(before + (fits or fit_middle(texts[-1], max(room, 1), ellipsis)), width, ellipsis)
 
 
 @lru_cache(maxsize=256)
