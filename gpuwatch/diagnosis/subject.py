@@ -93,8 +93,9 @@ class Subject:
         if watched_seconds <= self._counted_watched:
             return
         self._pass_time(now, watched_seconds)
-        # For how long new workers are waited for, the next look says.
-        if not any(pause.is_restart for pause in self.window.ongoing):
+        # Whether new workers are waited for, and for how long, the next look says.
+        window = self.window
+        if not any(pause.is_restart for pause in (*window.pauses, *window.ongoing)):
             self._account(now)
 
     def _pass_time(self, now: float, watched_seconds: float) -> None:

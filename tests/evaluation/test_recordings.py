@@ -88,7 +88,8 @@ def test_the_advice_is_what_helped() -> None:
 
 def test_what_is_lost_to_restarts_is_not_lost_to_slow_workers() -> None:
     """Two spawned workers restart each half minute, which takes 13 and 11 s once its steady work
-    is seen, and are slow all the time; the first seconds, until new ones are seen, are open."""
+    is seen, and are slow all the time; the first seconds, until new ones are seen, are open, and of
+    the first restart all of it until it is recognised is counted as before it."""
     (recording,) = [
         one for one in all_recordings() if one.name == "recorded/epochs_slow_spawned_workers"
     ]
@@ -96,7 +97,7 @@ def test_what_is_lost_to_restarts_is_not_lost_to_slow_workers() -> None:
     for snapshot in recording.watch():
         engine.push(snapshot)
     lost = {one.rule: one.cost_gpu_seconds or 0.0 for one in engine.diagnosis.findings}
-    assert 15.0 < lost["workers_restart"] < 13.1 + 10.7
+    assert 13.0 < lost["workers_restart"] < 13.1 + 10.7
 
 
 YOUNG = (

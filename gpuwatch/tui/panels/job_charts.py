@@ -16,7 +16,6 @@ from gpuwatch.core.registry import GPU, Field
 from gpuwatch.core.store import PolledThenSampled, Series
 from gpuwatch.diagnosis.finding import Finding, about_job, severity_place
 from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, UNDERUSED, WAITING
-from gpuwatch.diagnosis.rules.shared.ranks import CHARTS
 from gpuwatch.jobs.words import rank_name
 from gpuwatch.tui.charts.strips import (
     Column,
@@ -150,6 +149,9 @@ def fault_of(found: Finding | FindingMark | None) -> str:
     or no rank is late."""
     if not isinstance(found, Finding) or not found.late:
         return ""
+    # The first picture waits for no rule.
+    from gpuwatch.diagnosis.rules.shared.ranks import CHARTS  # noqa: PLC0415
+
     return next((CHARTS[one.name] for one in found.evidence if one.name in CHARTS), "")
 
 
