@@ -177,13 +177,15 @@ class Palette(dict[str, Style]):
         def pale(tone: str) -> str:
             share = _TONES[tone][0 if self._dark else 1]
             if lost and tone != PALE_MOST:
-                return ground.blend(Color.parse(self._hues[lost]), _LOST).hex
+                apart = Color.parse(self._hues[lost])
+                return apart.hex if self._of_256 else ground.blend(apart, _LOST).hex
             leans = tint and tone == PALE
             other = hue.blend(Color.parse(self._hues[tint]), _LEANING) if leans else hue
             return ground.blend(other, share).hex
 
         if tone in {FULL, ON_PALE}:
-            solid = ground.blend(hue, _SOLID).hex
+            # Of 256 colours the nearest to a quieter hue is grey.
+            solid = foreground if self._of_256 else ground.blend(hue, _SOLID).hex
             return Style(color=solid, bgcolor=pale(PALE) if tone == ON_PALE else background)
         return Style(color=pale(tone), bgcolor=background)
 

@@ -192,6 +192,13 @@ def test_the_part_of_a_bar_that_was_no_work_has_the_hue_of_its_cause() -> None:
     assert lost != palette["fed+throttled.1"].color
 
 
+def test_bars_of_256_colours_are_as_many_hues_as_words() -> None:
+    """The nearest of them to a quieter hue would be grey, and work look like workers."""
+    palette = Palette(themes()["gpuwatch-dark"], colours="256")
+    styles = ("fed.0", "worker.0", "main.0", "fed+waiting.1", "fed+throttled.1", "area.0")
+    assert len({palette[name].color for name in styles}) == len(styles)
+
+
 def _distance(one: TerminalColor | None, other: TerminalColor | None) -> int:
     assert one is not None
     assert other is not None
