@@ -55,8 +55,9 @@ def gpuwatch(fake: FakeNvml, *arguments: str) -> str:
 @pytest.fixture(scope="module")
 def stream(machine: tuple[FakeNvml, Job]) -> tuple[Header, list[Snapshot]]:
     """From the header that has the GPUs: on a busy machine the driver library is still being opened
-    when the first snapshot goes out, and a second header follows."""
-    for count in (9, 30):
+    when the first snapshot goes out, and a second header follows. The driver has a new share of the
+    SMs once a second: of less than six, all can fall into pauses."""
+    for count in (14, 30):
         text = gpuwatch(machine[0], "stream", "--interval", "0.5", "--count", str(count))
         decoder, snapshots = Decoder(), list[Snapshot]()
         for read in map(decoder.decode, text.splitlines()):

@@ -63,7 +63,7 @@ def test_recording_is_played_in_a_terminal(night: Path) -> None:
     """Keys work, and q leaves the terminal with exit code 0."""
     with replay(night) as screen:
         screen.until_it_says("playing 1x")
-        assert "REPLAY" in screen.lines[0]
+        screen.until(lambda: "REPLAY" in screen.lines[0])
         screen.type("n")
         screen.until_it_says("num_workers")
         screen.type(" ")
@@ -149,7 +149,7 @@ def test_log_of_nvidia_smi_is_played(tmp_path: Path) -> None:
     path.write_text("".join([*rows[:9], "what is this\n", *rows[9:]]))
     with replay(path) as screen:
         screen.until_it_says("playing 1x")
-        assert "REPLAY" in screen.lines[0]
+        screen.until(lambda: "REPLAY" in screen.lines[0])
         assert "SIMULATED" not in screen.lines[0]
         screen.until_it_says("note")
         screen.type("!")
