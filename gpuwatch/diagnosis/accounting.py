@@ -15,6 +15,9 @@ KEEP_SECONDS = 900.0
 """The first of two pauses is known for what it was when the second has been seen."""
 CELL_SECONDS = 1.0
 """Time is kept in pieces of about this length."""
+IDLE_SHARE = 0.95
+SWING_SECONDS = 2.0
+"""Longest idle time of a step: what is longer may be a pause of its own."""
 CLAIM_SECONDS = 60.0
 """Jobs that are there and claimed time of a GPU within the last minute share it."""
 
@@ -96,6 +99,17 @@ class GpuTime:
         """Return up to where its time is known."""
         cells = self._cells.get(key)
         return cells.end[-1] if cells else float("-inf")
+
+    def worked_until(self, key: Hashable, since: float) -> float:
+        """Return up to when it has worked after ``since`` without a pause: what a longer one was,
+        a later look says."""
+        cells, until, idle = self._cells.get(key), since, 0.0
+        for at in () if cells is None else range(bisect_right(cells.end, since), len(cells.end)):
+            if cells.idle[at] < IDLE_SHARE * cells.seconds[at]:
+                until, idle = cells.end[at], 0.0
+            elif (idle := idle + cells.seconds[at]) > SWING_SECONDS:
+                break
+        return until
 
     def sharers(self, key: Hashable, who: object, now: float) -> int:
         """Note that ``who`` claims time of it now; return how many do that still exist."""

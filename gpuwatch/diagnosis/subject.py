@@ -89,14 +89,13 @@ class Subject:
             self._lost_shares[one.name] = self._share_now(one, window, now, taken)
 
     def count_until(self, now: float, watched_seconds: float) -> None:
-        """Count what is lost up to monotonic time ``now``, by what the last look found."""
-        if watched_seconds <= self._counted_watched:
-            return
-        self._pass_time(now, watched_seconds)
-        # Whether new workers are waited for, and for how long, the next look says.
-        window = self.window
-        if not any(pause.is_restart for pause in (*window.pauses, *window.ongoing)):
-            self._account(now)
+        """Count what is lost up to monotonic time ``now``, by what the last look found. Of a job
+        with loader workers that is up to its next pause: whether new workers were waited for in
+        it, the next look says."""
+        if watched_seconds > self._counted_watched:
+            self._pass_time(now, watched_seconds)
+            job = self.window.job
+            self._account(now, to_a_pause=job is not None and job.workers is not None)
 
     def _pass_time(self, now: float, watched_seconds: float) -> None:
         passed = watched_seconds - self._counted_watched
@@ -111,16 +110,17 @@ class Subject:
             if one.firing.lost_share is not None and one.state.fires_now:
                 yield one
 
-    def _account(self, now: float) -> None:
+    def _account(self, now: float, *, to_a_pause: bool = False) -> None:
         for one in self._losing():
             self._costs.setdefault(one.name, 0.0)
             if one.firing.pauses:
                 self._account_pauses(one.name, now, one.firing.pauses)
             else:
-                self._account_share(one, now, one.firing.lost_share or 0.0)
+                self._account_share(one, now, to_a_pause=to_a_pause)
 
-    def _account_share(self, ranked: RankedFinding, now: float, claim: float) -> None:
+    def _account_share(self, ranked: RankedFinding, now: float, *, to_a_pause: bool) -> None:
         name, firing, window = ranked.name, ranked.firing, self.window
+        claim = firing.lost_share or 0.0
         idle: dict[Hashable, float] = {gpu.uuid: gpu.idle_share for gpu in window.gpus}
         idle = idle or {_time_key(window): 1.0}
         busy = ranked.state.loses_busy_time
@@ -130,9 +130,12 @@ class Subject:
             share /= self._time.sharers(key, self, now)
             since = self.looked_at - window.watched_seconds
             since = max(since, self._counted.get((name, key), since))
-            for begin, end in _outside_restarts(window, since, self.looked_at, now):
+            until = self._time.end_of(key)
+            if to_a_pause:
+                until = self._time.worked_until(key, since)
+            for begin, end in _outside_restarts(window, since, self.looked_at, until):
                 self._lose(name, key, begin, end, share, busy=busy)
-            self._counted[name, key] = self._time.end_of(key)
+            self._counted[name, key] = until
 
     def _share_now(
         self, ranked: RankedFinding, window: Window, now: float, taken: dict[Hashable, float]

@@ -97,7 +97,7 @@ def test_what_is_lost_to_restarts_is_not_lost_to_slow_workers() -> None:
     for snapshot in recording.watch():
         engine.push(snapshot)
     lost = {one.rule: one.cost_gpu_seconds or 0.0 for one in engine.diagnosis.findings}
-    assert 13.0 < lost["workers_restart"] < 13.1 + 10.7
+    assert 15.0 < lost["workers_restart"] < 13.1 + 10.7
 
 
 YOUNG = (

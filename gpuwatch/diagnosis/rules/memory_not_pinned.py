@@ -99,7 +99,7 @@ def _firing(found: loading.Underfed, traffic: float | None, copies: float | None
         clear, copied = words.ramp(copies, 0.0, 2.0 * loading.COPIES_SHARE), 1.0
         lost = min(found.idle_share, copies)
     missing = loading.NO_MAIN if main is None and copies is None else ()
-    much = "" if traffic is None else f" ({words.amount(traffic)}/s)"
+    much = "" if traffic is None else f" ({words.amount(traffic)}/s while idle)"
     return Firing(
         summary=f"{found.complaint} while batches were copied from unpinned memory{much}",
         short=found.briefly(f"batches are copied from unpinned memory{much}", "unpinned copies"),

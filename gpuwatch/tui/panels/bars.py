@@ -39,8 +39,9 @@ _IDLE_PERCENT = 1.0
 """Mean utilisation of a GPU that runs nothing."""
 
 
-def draw_header(view: View, width: int) -> Line:
-    """Name, state and machine on the left; own cost and the clock on the right."""
+def draw_header(view: View, width: int, *, of_job: bool = False) -> Line:
+    """Name, state and machine on the left; own cost and the clock on the right. ``of_job``: what
+    all GPUs are used for is said to be the machine's, on the page of a job that has a few."""
     snapshot = view.snapshot
     row = Row(width, prefix="b:").add(" gpuwatch ", "title")
     if snapshot is None:
@@ -56,7 +57,7 @@ def draw_header(view: View, width: int) -> Line:
             row.add(" ").add(f" {word} ", style)
     right_parts = _header_right(view, snapshot, width)
     reserved = sum(len(text) + 2 for text, _ in right_parts)
-    for text, style in _header_left(view, snapshot):
+    for text, style in _header_left(view, snapshot, of_job=of_job):
         # Two blanks before the clock.
         if row.room < len(text) + 3 + reserved:
             break
@@ -73,19 +74,27 @@ def _played(view: View) -> str:
     return fit(state.shown, 24, view.glyphs.ellipsis) if state and state.following else "REPLAY"
 
 
-HEADER = fixed("header", 1, lambda page, _: ([draw_header(page.view, page.width)], []))
+def _draw(page: Page, _rows: int) -> Drawn:
+    of_job = page.job is not None and len(page.gpus) < len(page.view.gpus)
+    return [draw_header(page.view, page.width, of_job=of_job)], []
 
 
-def _header_left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
+HEADER = fixed("header", 1, _draw)
+
+
+def _header_left(view: View, snapshot: Snapshot, *, of_job: bool) -> list[tuple[str, str]]:
     host, notes = snapshot.host, len(snapshot.problems)
     identity = snapshot.gpus[0].identity if snapshot.gpus else None
     stale, up = view.stale_seconds, host.uptime_seconds
     named = view.replay is not None and view.replay.shown == host.name
+    machine = _machine_texts(view, snapshot)
+    if of_job and machine:
+        machine[0] = f"machine: {machine[0].strip()}"
     parts = [
         (stale is not None and f"data is {units.age(stale)} old", "warn"),
         (not named and fit(host.name, 24, view.glyphs.ellipsis), "text"),
         (notes and f"! {units.plural(notes, 'note')}", "key"),
-        *[(text, "text") for text in _machine_texts(view, snapshot)],
+        *[(text, "text") for text in machine],
         (f"every {units.interval(view.interval_seconds)}", "label"),
         (view.slow_link and "slow link", "label"),
         (identity and identity.driver_version and f"driver {identity.driver_version}", "label"),

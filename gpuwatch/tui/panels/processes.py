@@ -1,5 +1,6 @@
 """The process table: which processes it has in which order, and as many of its columns as fit."""
 
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -415,7 +416,7 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
     out_of_sight = hidden(view.glyphs, above, len(table) - above - (height - 1))
     past = view.timeline.moment is not None
     lines, zones, is_kept = list[Line](), list[Zone](), not past
-    form = (chosen, width, view.glyphs, bool(view.gpus), past)
+    form = (chosen, width, view.glyphs, bool(view.gpus), past, view.filter_text)
     before_form, before = view.kept.get("rows", (None, {}))
     kept: dict[RowKey, tuple[object, Line]] = {}
     window = spark_window(view, spark)
@@ -467,7 +468,7 @@ def _heading(
     else:
         fuller = heading_notes(notes, out_of_sight)
     note = next((one for one in fuller if len(title) + len(one) + 2 <= row.room), None)
-    style = "warn" if view.filter_text else "label"
+    style = "key" if view.filter_text else "label"
     if note is None and view.filter_text:
         # What is left out must be said before what the column is called.
         return row.add(fit(notes[-1], row.room, view.glyphs.ellipsis), style).line(), zones
@@ -538,7 +539,15 @@ def _line(view: View, row: Row, entry: TableRow, chosen: Sequence[Column[TableRo
     row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
     style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
     # It ends where the note in the heading does.
-    return row.add(fit_command(entry.command, row.room - 1, ellipsis, entry.rank), style).line()
+    said = fit_command(entry.command, row.room - 1, ellipsis, entry.rank)
+    words = [re.escape(one) for one in view.filter_text.split() if not one.startswith(USER)]
+    matched = re.compile(f"({'|'.join(words)})", re.IGNORECASE) if words else _NOTHING
+    for place, part in enumerate(matched.split(said)):
+        row.add(part, "key" if place % 2 else style)
+    return row.line()
+
+
+_NOTHING = re.compile("(?!)")
 
 
 def _spark(view: View, entry: TableRow, window: TimeWindow, width: int) -> list[Run]:

@@ -105,6 +105,7 @@ def brief_command(command: str) -> str:
 
 
 _LEAST_OF_SCRIPT = 8
+_ROOM_FOR_LAUNCHER = 24
 
 
 def fit_command(command: str, width: int, ellipsis: str, before: str = "") -> str:
@@ -114,6 +115,9 @@ def fit_command(command: str, width: int, ellipsis: str, before: str = "") -> st
         before = before.removeprefix("rank ")
     room = width - width_of(before)
     texts = _shorter_and_shorter(command)
+    if room >= _ROOM_FOR_LAUNCHER and _is_launcher(command.split()):
+        # What it runs is said in the rows below it, too.
+        texts = texts[:-1]
     fits = next((one for one in texts if width_of(one) <= room), None)
     return fit(before + (fits or fit_middle(texts[-1], max(room, 1), ellipsis)), width, ellipsis)
 

@@ -466,6 +466,17 @@ def test_what_a_row_says_can_be_searched_for() -> None:
     assert {row.command for row in rows} == {"loader worker"}
 
 
+def test_what_the_filter_matched_is_marked() -> None:
+    """In the launcher's command, which keeps its name, and in the hue of keys, not of findings."""
+    view = view_of(scene("starved", 2))
+    overview.draw(view, 120, 40)
+    view.filter_text = "TorchRun"
+    lines = overview.draw(view, 120, 40).lines
+    marked = {text for line in lines for text, style in line if style.endswith("key")}
+    assert "torchrun" in marked
+    assert any(text.startswith("filter: TorchRun") for text in marked)
+
+
 # -- a sign for each finding ----------------------------------------------------------------------
 
 
