@@ -1,10 +1,10 @@
 """Charts: columns of time as characters, and strips of them that are kept from frame to frame.
 
-A column stands for a span of time. It is solid up to the mean of what was measured in it, and pale
-from there up to the maximum: the solid part is the work done, and a GPU that flips between 0 and
-99% inside one column is half a bar below a pale one, which neither a busy GPU nor a steady 50%
-looks like. Where there are no tones to be had, dots reach from the minimum to the maximum. Zero is
-a base line, a missing reading is a blank: they differ in shape, not only in colour.
+A column stands for a span of time. It is solid up to the mean of what was measured in it: that is
+the work done. Of how busy a GPU is, where columns are longer than a swing, a line marks the maximum
+above it: one that flips between 0 and 99% inside one column is half a bar below a line, which
+neither a busy GPU nor a steady 50% looks like. Where there are no tones to be had, dots reach from
+the minimum to the maximum. Zero is a base line, a missing reading is a blank: they differ in shape.
 
 In a list a chart of one row is drawn in braille, two columns a cell: that shows shorter waves in
 the same width, and rows one below the other stay apart.
@@ -53,7 +53,8 @@ class Glyphs:
     ranges: tuple[tuple[str, ...], ...]
     """``ranges[low][high]``: dots from level ``low`` to level ``high`` of one cell."""
     tones: bool
-    """Ranges are solid glyphs in a paler tone, instead of ``ranges``."""
+    """There are tones: of a range the highest is marked, instead of ``ranges``, and what was no
+    work stands above the work."""
     pale: str
     """Cells of a range in which no part is solid, instead of ``ranges``; others show their solid
     part alone."""
@@ -90,7 +91,7 @@ class Glyphs:
 
     @property
     def solid_to(self) -> int:
-        """Place in a ``Column`` of what a bar is solid up to: the mean, where the range above it
+        """Place in a ``Column`` of what a bar is solid up to: the mean, where what is above it
         looks different from a bar; else the minimum."""
         return 1 if self.tones or self.pale else 0
 
@@ -184,9 +185,16 @@ def level(value: float, limit: float, rows: int = 1) -> int:
     return max(2, min(top, 1 + ceil((top - 1) * min(1.0, value / limit) - 0.5)))
 
 
-FULL, PALE, PALE_HALF, PALE_MOST, ON_PALE = "01234"
-"""Tones of a cell: solid; three paler ones, by how much of the bar would be solid (none, about
-half, most of it); and solid standing on a pale cell."""
+FULL, PALE, ON_PALE, HIGHEST = "0123"
+"""Tones of a cell: solid; what was no work, above it; solid standing on such a cell; and the line
+that marks the highest."""
+
+MARKED_SECONDS = 1.0
+"""Length of columns from which on the highest is marked: most swings are seen in shorter ones."""
+_NEARLY_FULL = 6
+"""Levels from which on a cell of two tones is drawn whole: the second can only be its ground."""
+_LINES = "▁─▔"
+"""Characters for a line in the lower, middle and upper third of a cell."""
 
 
 _SCALE_ROWS = 3
@@ -200,8 +208,11 @@ def scale_marks(rows: int) -> dict[int, str]:
     return {0: "100", **({rows // 2: "50"} if rows % 2 else {}), rows - 1: "0"}
 
 
-def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]:
-    """Draw one column of a chart: solid up to level ``low``, pale (or in dots) up to ``high``.
+def cells(
+    glyphs: Glyphs, low: int, high: int, rows: int = 1, *, apart: bool = False
+) -> tuple[str, str]:
+    """Draw one column of a chart: solid up to level ``low``, and a line (or dots) at level
+    ``high``. ``apart``: what is above ``low`` was no work.
 
     Levels count from 1 (the base line), see ``level``. Returns ``rows`` characters, the top one
     first, and the tone of each.
@@ -209,31 +220,37 @@ def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]
     if high - low <= 1:
         low = high
     if rows == 1:
-        if low == high:
-            return glyphs.solid[high], FULL
+        if low == high or (glyphs.tones and not apart):
+            return glyphs.solid[low], FULL
         if glyphs.pale:
             return (glyphs.solid[low], FULL) if low > 1 else (glyphs.pale, PALE)
-        if glyphs.tones and high >= LEVELS_PER_ROW - 1:
+        if not glyphs.tones:
+            return glyphs.ranges[0 if low == 1 else low][high], FULL if low > 1 else PALE
+        if high >= _NEARLY_FULL:
             return glyphs.solid[low], ON_PALE
-        if glyphs.tones:
-            return glyphs.solid[high], _pale(low - 1, high - 1)
-        return glyphs.ranges[0 if low == 1 else low][high], FULL if low > 1 else PALE
-    solid = 0 if low == 1 < high else low
+        return glyphs.solid[high], _tone(low - 1, high - 1)
+    solid = 0 if low == 1 < high and (apart or not glyphs.tones) else low
     characters, tones = [], []
     for base in range((rows - 1) * LEVELS_PER_ROW, -1, -LEVELS_PER_ROW):
         filled = min(max(solid - base, 0), LEVELS_PER_ROW)
         reach = min(max(high - base, 0), LEVELS_PER_ROW)
-        if glyphs.pale and base and filled == 1:
-            # What is drawn for the first level is the base line of the chart, and no part of a bar.
-            filled = 2
-        character, tone = _cell(glyphs, filled, reach)
+        if glyphs.tones and not apart:
+            is_marked = not filled and reach > 0 and high - base <= LEVELS_PER_ROW
+            character = _LINES[(reach - 1) // 3] if is_marked else glyphs.solid[filled]
+            tone = HIGHEST if is_marked else FULL
+        else:
+            if glyphs.pale and base and filled == 1:
+                # What is drawn for the first level is the base line of the chart, and no part of
+                # a bar.
+                filled = 2
+            character, tone = _cell(glyphs, filled, reach)
         characters.append(character)
         tones.append(tone)
     return "".join(characters), "".join(tones)
 
 
 def _cell(glyphs: Glyphs, solid: int, reach: int) -> tuple[str, str]:
-    """Return a cell of a taller chart: filled to ``solid`` of 8, pale up to ``reach``."""
+    """Return a cell of a taller chart: filled to ``solid`` of 8, pale or dotted up to ``reach``."""
     if solid == reach:
         return glyphs.solid[solid], FULL
     if glyphs.pale:
@@ -241,16 +258,14 @@ def _cell(glyphs: Glyphs, solid: int, reach: int) -> tuple[str, str]:
     if not glyphs.tones:
         # The cell in which the solid part ends has no room for dots above it.
         return (glyphs.solid[solid], FULL) if solid > 1 else (glyphs.ranges[0][reach], PALE)
-    if solid == 0:
-        return glyphs.solid[reach], PALE
-    if reach == LEVELS_PER_ROW:
+    if solid and reach >= _NEARLY_FULL:
         return glyphs.solid[solid], ON_PALE
-    return glyphs.solid[reach], _pale(solid, reach)
+    return glyphs.solid[reach], _tone(solid, reach)
 
 
-def _pale(solid: int, reach: int) -> str:
-    share = solid / reach
-    return PALE if share < 1 / 3 else PALE_HALF if share < 2 / 3 else PALE_MOST
+def _tone(solid: int, reach: int) -> str:
+    """Return the tone of a cell with room for one: that of most of it."""
+    return FULL if 2 * solid > reach else PALE
 
 
 # -- columns on the clock, and the strips drawn of them --------------------------------------------
@@ -258,6 +273,14 @@ def _pale(solid: int, reach: int) -> str:
 
 Column = tuple[float, float, float]
 """Minimum, mean, maximum."""
+
+
+class _Apart(NamedTuple):
+    """Column of what was busy, of which a part was no work: from zero to the work to all of it."""
+
+    minimum: float
+    work: float
+    busy: float
 
 
 class Columns(Protocol):
@@ -392,7 +415,8 @@ class Strip:
         braille: bool = False,
     ) -> list[list[Run]]:
         """Return ``rows`` lines of runs, each exactly ``width`` cells, the top one first. With
-        ``held`` zero has the quiet style of what is idle, and what held things up its own.
+        ``held`` it is of how busy a GPU is: zero has the quiet style of what is idle, what held
+        things up its own, and the highest of long columns is marked.
         ``braille``: two columns a cell in one row, where the glyphs have it."""
         braille = braille and rows == 1 and glyphs is not ASCII
         if width <= 0:
@@ -400,7 +424,7 @@ class Strip:
         if series is None:
             return [[(" " * width, style)] for _ in range(rows)]
         grid = window.grid(width)
-        self._bring_up_to(series, grid, limit, glyphs, rows, held or (), braille=braille)
+        self._bring_up_to(series, grid, limit, glyphs, rows, held, braille=braille)
         skip = grid.first - self._first
         texts = [text[skip:].ljust(width) for text in self._texts]
         tones = [one[skip:].ljust(width, FULL) for one in self._tones]
@@ -427,14 +451,14 @@ class Strip:
         limit: float,
         glyphs: Glyphs,
         rows: int,
-        held: Sequence[Held],
+        held: Sequence[Held] | None,
         *,
         braille: bool,
     ) -> None:
         """Draw what is new or may still change: then the grid's first column is there, and its
         last is the newest."""
         start, last = grid.first, grid.last
-        worked = tuple(one for one in held if one.work is not None)
+        worked = tuple(one for one in held or () if one.work is not None)
         key = (grid.column_seconds, limit, glyphs.name, rows, braille, worked)
         same = series == self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
@@ -466,10 +490,19 @@ class Strip:
             self._texts[0] += "".join([pair(*both, limit) for both in pairs])
             self._tones[0] += FULL * count
             return
-        drawn = [draw_column(column, limit, glyphs, rows) for column in columns]
+        if glyphs.tones and (held is None or grid.column_seconds < MARKED_SECONDS):
+            columns = [one if one is None or type(one) is _Apart else _mean(one) for one in columns]
+        drawn = [
+            draw_column(column, limit, glyphs, rows, apart=type(column) is _Apart)
+            for column in columns
+        ]
         for row in range(rows):
             self._texts[row] += "".join([text[row] for text, _ in drawn])
             self._tones[row] += "".join([tones[row] for _, tones in drawn])
+
+
+def _mean(column: Column) -> Column:
+    return column[1], column[1], column[1]
 
 
 def _set_apart(
@@ -490,7 +523,7 @@ def _set_apart(
         column, work = columns[number], works[number]
         if column is not None and (work is not None or where_unknown):
             done = 0.0 if work is None else min(work[1], column[1])
-            columns[number] = done, done, column[1]
+            columns[number] = _Apart(done, done, column[1])
 
 
 Part = tuple[int, int, str, bool]
@@ -527,14 +560,17 @@ def _parts(
 
 # Those that may still change mostly do not, and processes of one GPU have the same.
 @lru_cache(maxsize=512)
-def draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int) -> tuple[str, str]:
-    """Return the characters of one column, the top one first, and their tones."""
+def draw_column(
+    column: Column | None, limit: float, glyphs: Glyphs, rows: int, *, apart: bool = False
+) -> tuple[str, str]:
+    """Return the characters of one column, the top one first, and their tones. ``apart``: what is
+    above the solid part is no range, but was no work."""
     if column is None:
         return " " * rows, FULL * rows
     high = level(column[2], limit, rows)
     solid = column[glyphs.solid_to]
     low = high if solid == column[2] else level(solid, limit, rows)
-    return cells(glyphs, low, high, rows)
+    return cells(glyphs, low, high, rows, apart=apart)
 
 
 def pair(left: Column | None, right: Column | None, limit: float) -> str:

@@ -18,7 +18,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Process
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Unchecked, severity_place
-from gpuwatch.tui.charts.strips import ASCII, Glyphs
+from gpuwatch.tui.charts.strips import ASCII, HIGHEST, Glyphs
 from gpuwatch.tui.charts.timeline import SPANS, span_words
 from gpuwatch.tui.keys import Key, described
 from gpuwatch.tui.pages.layout import scrolled
@@ -117,7 +117,11 @@ def help_dialog(view: View) -> Help:
 def _samples(glyphs: Glyphs) -> list[tuple[Sequence[Run], str]]:
     """Return what charts are made of, each with its word."""
     full, low = glyphs.solid[8] * 2, glyphs.solid[1] * 2
-    above = (full, "fed.1") if glyphs.tones else ((glyphs.pale or glyphs.ranges[0][8]) * 2, "fed")
+    above = (
+        ("▔" * 2, f"fed.{HIGHEST}")
+        if glyphs.tones
+        else ((glyphs.pale or glyphs.ranges[0][8]) * 2, "fed")
+    )
     samples = (
         (full, "fed", "mean" if glyphs.solid_to else "lowest"),
         (*above, "highest"),

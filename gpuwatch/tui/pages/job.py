@@ -58,7 +58,7 @@ from gpuwatch.tui.pages.screen import (
 )
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
-from gpuwatch.tui.panels.gpus import GAUGED, GpuPainter, common_limits, is_held_back
+from gpuwatch.tui.panels.gpus import GAUGED, LEAD, GpuPainter, common_limits, is_held_back
 from gpuwatch.tui.panels.job_charts import Together, has_reported
 from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window
 from gpuwatch.tui.panels.table import (
@@ -781,7 +781,7 @@ _TABLE = Panel("table", _table_rows, _draw_table)
 _AXIS = time_axis.axis_panel(lambda page: page.tall >= 20 and page.room > page.table_least)
 _ACTIVITY = edge_panel(
     "activity",
-    lambda page: Title("busy and waiting", range_keys(page), legend=chart_legend(page)),
+    lambda page: Title("busy and waiting", range_keys(page), legend=chart_legend(page, LEAD)),
 )
 _PROCESSES = edge_panel("processes", _of_processes)
 _FOOTER = footer_panel(_keys)

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from gpuwatch.core.model import Gpu, Job
-from gpuwatch.tui.charts.strips import Glyphs, TimeWindow
+from gpuwatch.tui.charts.strips import MARKED_SECONDS, Glyphs, TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import Footer
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of
@@ -75,7 +75,7 @@ def has_boxes(width: int, height: int) -> bool:
     return width >= 60 and height >= 30
 
 
-_CAUSE_WIDTH, _ROOMY = 76, 20
+_CAUSE_WIDTH, _ROOMY = 76, 30
 
 
 @lru_cache(maxsize=8)
@@ -104,7 +104,7 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     style = next(one for one in GpuStyle if one.rows <= each and one.least_width <= width)
     cause = 0
     if gpus == 1 and style is GpuStyle.STACKED and width >= _CAUSE_WIDTH:
-        cause = 3 if each >= _ROOMY else 2 if each >= _ROOMY // 2 else 0
+        cause = 3 if each >= _ROOMY else 2 if each >= _ROOMY // 3 else 0
     each = min(each - cause, MOST_ROWS_A_GPU[style])
     return OverviewRows(style, shown, each, cause, host, above, between)
 
@@ -269,9 +269,12 @@ def range_keys(page: Page) -> Footer:
     return (("[]", f"range: {span}", "zoom(1)"),)
 
 
-def chart_legend(page: Page) -> str:
-    """Return what the tones of charts mean, for the edge above them."""
-    return "solid: mean, pale: highest" if page.view.glyphs.tones else ""
+def chart_legend(page: Page, lead: int) -> str:
+    """Return what charts behind ``lead`` cells show of a column, for the edge above them, where it
+    is more than the mean."""
+    columns = max(1, page.width - lead - 2)
+    marked = page.view.window.span_seconds / columns >= MARKED_SECONDS
+    return "bar: mean, line: highest" if page.view.glyphs.tones and marked else ""
 
 
 BOTTOM = edge_panel("bottom", lambda _: Title())

@@ -39,7 +39,7 @@ from gpuwatch.tui.panels import gpus as gpu_rows
 from gpuwatch.tui.panels.bars import HEADER, footer_panel
 from gpuwatch.tui.panels.gpus import LEAD, NUMBER_END, gauge
 from gpuwatch.tui.panels.time_axis import shown_gpu, shown_host
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, left, right, width_of
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, blank, left, right, width_of
 from gpuwatch.tui.view import SORT_KEYS, RowKey, View
 
 # -- the host half: CPU, memory, disk, network, and who waits for them -----------------------------
@@ -52,6 +52,8 @@ _FULL_ROWS = 10
 _HEAD_WIDTH, _RATE_WIDTH = 6, 8
 _HALVES_WIDTH = 76
 """A narrower screen has no room for both of two rates in half of it."""
+_CORES_BESIDE = 18
+"""Cells beside the charts that are room enough for the cores."""
 
 _RATES = tuple(
     FIELDS[f"{name}_bytes_per_second"]
@@ -77,19 +79,21 @@ def _host_rows(page: Page) -> int:
 
 
 def _draw_host(page: Page, rows: int) -> Drawn:
-    # Its charts begin where those of the GPUs above do.
-    lead = page.spans[0][0] if page.spans and page.width >= _HALVES_WIDTH else LEAD
-    return draw_host(page.view, page.width, rows, lead), []
+    # Its chart stands where those of the GPUs above do, on their time axis.
+    above = page.spans[0] if page.spans and page.width >= _HALVES_WIDTH else None
+    return draw_host(page.view, page.width, rows, above), []
 
 
 HOST = Panel("host", _host_rows, _draw_host)
 
 
-def draw_host(view: View, width: int, rows: int, lead: int = LEAD) -> list[Line]:
-    """Draw ``rows`` lines about the host: one is a summary, three add charts, more add cores."""
+def draw_host(view: View, width: int, rows: int, span: tuple[int, int] | None = None) -> list[Line]:
+    """Draw ``rows`` lines about the host: one is a summary, three add charts, more add cores.
+    ``span``: first cell and cells of the charts above."""
     if view.snapshot is None:
         return filled([], width, rows)
-    painter = _HostPainter(view, shown_host(view, view.snapshot.host), width, lead)
+    span = span or (LEAD, width - LEAD - 1)
+    painter = _HostPainter(view, shown_host(view, view.snapshot.host), width, span)
     if rows == 1:
         return [painter.summary()]
     halves = rows <= 3 and width >= _HALVES_WIDTH
@@ -166,15 +170,14 @@ def _busiest(percents: tuple[float | None, ...], bars: str) -> str:
 
 
 class _HostPainter:
-    def __init__(self, view: View, host: Host, width: int, lead: int) -> None:
+    def __init__(self, view: View, host: Host, width: int, span: tuple[int, int]) -> None:
         self._view = view
-        self._lead = lead
+        self._lead, self._room = lead, _ = span
         self._number_end = NUMBER_END if lead == LEAD else lead - 2
         self._host = host
         self._width = width
         self._glyphs = view.glyphs
-        # Charts with a time axis of their own show no cursor: it would be elsewhere in each.
-        self._window = replace(view.window, cursor=None)
+        self._window = view.window
 
     def _chart(
         self, name: str, width: int, limit: float | None, rows: int = 1, *, braille: bool = True
@@ -207,6 +210,8 @@ class _HostPainter:
         memory, mood = self._memory()
         spark = max(0, min(24, self._width - 66))
         if spark >= 8:
+            # It is on no axis: the cursor would be elsewhere.
+            self._window = replace(self._window, cursor=None)
             row.add(" ").add_runs(self._chart("cpu_percent", spark, 100.0)[0], spark)
         before = f"{'  ' if self._width >= 50 else ' '}{_MEMORY.short} "
         if row.room >= len(before) + len(memory):
@@ -220,15 +225,20 @@ class _HostPainter:
     # -- up to three lines of two cells, aligned with the GPUs' charts above
 
     def halves(self, rows: int) -> list[Line]:
-        """CPUs, memory, disks and network, and facts."""
-        half = self._width // 2
-        rest = self._width - half
-        pairs = (
-            (self._cpu(half)[0], self._cores(rest)),
-            (self._memory_line(half), self._disk(rest)),
-            (self._network(half), self._facts(rest)),
-        )
-        return [(*one, *other) for one, other in pairs[:rows]]
+        """CPUs on the time axis of the charts above, the cores beside them or in the last line,
+        memory, disks and network, and facts."""
+        half, beside = self._width // 2, self._width - self._lead - self._room - 1
+        rest, facts = self._width - half, _host_facts(self._host)
+        cpu = self._cpu(self._width - beside)[0]
+        memory, network = self._memory_line(half), self._network(half)
+        disk = self._facts(self._disk(rest), facts)
+        if beside < _CORES_BESIDE:
+            lines = [(*cpu, *blank(beside)), (*memory, *disk)]
+            last = self._cores(Row(rest))
+        else:
+            lines = [(*cpu, *self._cores(Row(beside)).line()), (*memory, *disk)]
+            last = Row(rest)
+        return [*lines, (*network, *self._facts(last, facts))][:rows]
 
     def _cpu(self, width: int, rows: int = 1) -> list[Line]:
         cpu, text = _CPU.name, _cpu_text(self._host)
@@ -285,33 +295,36 @@ class _HostPainter:
         row.pad_to(self._lead).add(f"{transmit.short.partition(' ')[2]} ", "label")
         return self._add_number(row, right(self._text(transmit), _RATE_WIDTH), "value").line()
 
-    def _disk(self, width: int) -> Line:
+    def _disk(self, width: int) -> Row:
         row = Row(width).add("  ").add(left("disk", _HEAD_WIDTH), "label")
         for one, gap in zip(_RATES[:2], ("", "   "), strict=True):
             row.add(f"{gap}{one.short.partition(' ')[2]} ", "label")
             self._add_number(row, right(self._text(one), _RATE_WIDTH), "value")
-        return row.line()
+        return row
 
-    def _cores(self, width: int) -> Line:
-        """Draw a bar for each core, now; where they are too many, the busiest of each few."""
-        row = Row(width).add("  ").add(left("cores", _HEAD_WIDTH), "label")
+    def _cores(self, row: Row) -> Row:
+        """Add a bar for each core, now; where they are too many, the busiest of each few."""
+        row.add("  ").add(left("cores", _HEAD_WIDTH), "label")
         percents = self._host.core_percents or ()
         count, bars, note = len(percents), len(percents), ""
         if count >= row.room:
-            bars = row.room - len(" 10-11 cores a bar")
+            longest = len(" 10-11 cores a bar")
+            has_note = row.room > 2 * longest
+            bars = row.room - (longest if has_note else 1)
             fewest, most = count // bars, -(-count // bars)
-            note = f" {fewest}-{most}" if fewest < most else f" {most}"
-            note += " cores a bar"
+            each = f"{fewest}-{most}" if fewest < most else f"{most}"
+            note = f" {each} cores a bar" if has_note else ""
         ends = [count * place // max(1, bars) for place in range(bars + 1)]
         groups = [percents[first:end] for first, end in pairwise(ends)]
         row.add("".join([_busiest(group, self._glyphs.core) for group in groups]), "host")
-        return row.add(note, "dim").line()
+        return row.add(note, "dim")
 
-    def _facts(self, width: int) -> Line:
-        row = Row(width).add("  ")
-        for text, mood in _host_facts(self._host):
-            if len(text) + 2 <= row.room:
-                row.add(text, mood).add("  ")
+    def _facts(self, row: Row, facts: list[Run]) -> Line:
+        """Add as many of ``facts`` as fit, which are then gone from them, and end the line."""
+        for text, mood in tuple(facts):
+            if len(text) + 2 < row.room:
+                row.add("  ").add(text, mood)
+                facts.remove((text, mood))
         return row.line()
 
     # -- a line for each chart
@@ -331,7 +344,7 @@ class _HostPainter:
             self._view.chart_columns = room
             axis, _ = time_axis.draw(self._view, self._window, [(self._lead, room)], self._width)
             lines.append(axis)
-        lines.append(self._facts(self._width))
+        lines.append(self._facts(Row(self._width), _host_facts(self._host)))
         return filled([*lines, *self._core_grid(rows - _FULL_ROWS)], self._width, rows)
 
     def _core_grid(self, rows: int) -> list[Line]:
@@ -379,15 +392,7 @@ _CAUSE = Panel("cause", lambda page: page.overview.cause, _draw_cause)
 _FOOTER = footer_panel(lambda _: OVERVIEW_FOOTER)
 
 
-def _draw_axis(page: Page, _rows: int) -> Drawn:
-    """Draw the axis, and without titles the headings of the numbers above, beside it."""
-    headings = gpu_rows.headings(page)
-    width = page.width - len(headings)
-    line, zones = time_axis.draw(page.view, page.window, page.spans, width)
-    return [(*line, (headings, "dim")) if headings else line], zones
-
-
-_AXIS = Panel("axis", lambda page: page.overview.axis, _draw_axis)
+_AXIS = time_axis.axis_panel(lambda page: page.overview.axis > 0)
 _VERDICT = edge_panel("verdict", lambda _: Title("verdict", (("d", "why", "findings"),)))
 
 
@@ -395,7 +400,7 @@ def _of_gpus(page: Page) -> Title:
     name, headings = gpu_rows.title(page)
     keys = ("enter", "open", "open"), *range_keys(page)
     # In one row charts are dots up to the mean.
-    legend = "" if page.overview.style is GpuStyle.SINGLE else chart_legend(page)
+    legend = "" if page.overview.style is GpuStyle.SINGLE else chart_legend(page, LEAD)
     return Title(name, keys, headings, legend=legend)
 
 

@@ -311,7 +311,7 @@ def _band(
         end = state.buckets[-1].end_unix_seconds if state.buckets else state.first
         known = _place(state, end, inner)
     bands = [None if one is None else (one[0], *one) for one in columns]
-    drawn = [draw_column(band, 100.0, glyphs, count) for band in bands]
+    drawn = [draw_column(band, 100.0, glyphs, count, apart=True) for band in bands]
     lines = []
     for number in range(count):
         row = _named(width, first, *(() if number else ("whole recording", " busy")))

@@ -1024,14 +1024,6 @@ def title(page: Page) -> tuple[str, str]:
     return "  ".join(kind) or "GPUs", painter.headings.lstrip() + " " * len(note)
 
 
-def headings(page: Page) -> str:
-    """Return the headings for a page without titles, to the end of its lines."""
-    if page.overview.style is GpuStyle.STACKED or page.overview.edges:
-        return ""
-    painter, _, note = _painter(page)
-    return painter.headings + " " * (len(note) + _AFTER_NUMBERS)
-
-
 def _draw(page: Page, _rows_given: int) -> Drawn:
     view, shares = page.view, page.overview
     painter, first, note = _painter(page)

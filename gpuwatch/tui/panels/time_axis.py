@@ -26,7 +26,7 @@ from gpuwatch.core.store import (
 )
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
-from gpuwatch.tui.charts.strips import ASCII, Columns, Glyphs, TimeWindow, mean_shown
+from gpuwatch.tui.charts.strips import ASCII, HIGHEST, Columns, Glyphs, TimeWindow, mean_shown
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.findings import cause_of, severity_sign
@@ -295,7 +295,7 @@ def mark_cells(
     ):
         style = hue[0] if hue else _STYLES.get(severity, "warn")
         # In ASCII it would be as loud as the verdict.
-        line = "dim" if glyphs is ASCII else f"{style}.2"
+        line = "dim" if glyphs is ASCII else f"{style}.{HIGHEST}"
         for cell in range(max(0, first), min(cells, last + 1)):
             out[cell] = (glyphs.rule, line)
         if 0 <= first < cells and last >= 0:

@@ -11,7 +11,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gpuwatch.outputs.terminal import STATE_HUES
-from gpuwatch.tui.charts.strips import FULL, ON_PALE, PALE, PALE_HALF, PALE_MOST
+from gpuwatch.tui.charts.strips import HIGHEST, ON_PALE, PALE
 
 # On a dark and on a light ground.
 _HUES = {
@@ -118,8 +118,8 @@ class Palette(dict[str, Style]):
     """Rich styles by name. A name that starts with ``s:`` is that style on the selected row,
     ``b:`` on a bar (header, footer, table heading), ``c:`` under the cursor of the charts;
     ``fed/starved`` is the first hue on a ground with a tint of the second (not
-    in sixteen colours, of which none is a quiet ground); ``fed+waiting`` has pale tones of the
-    second."""
+    in sixteen colours, of which none is a quiet ground); ``fed+waiting`` has above its solid part
+    the second."""
 
     def __init__(self, theme: Theme, no_color: bool = False, colours: str | None = None) -> None:
         """Take the colours of ``theme``, or none; ``colours`` is what the terminal has, as Rich
@@ -154,7 +154,7 @@ class Palette(dict[str, Style]):
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
-            return self._toned(foreground, background, tone, lost, tint)
+            return self._toned(foreground, background, tone, lost)
         if self._ansi and surface == "s":
             # A row of many hues turned around is hard to read.
             foreground, bold, reverse = self._hues["text"], None, True
@@ -169,25 +169,23 @@ class Palette(dict[str, Style]):
             )
         return Style(color=foreground, bgcolor=background, bold=bold, reverse=reverse or None)
 
-    def _toned(self, foreground: str, background: str, tone: str, lost: str, tint: str) -> Style:
-        """Return the colours of a cell of a chart. Pale tones have the hue of what was ``lost``,
-        and the palest leans to that of a ``tint``."""
+    def _toned(self, foreground: str, background: str, tone: str, lost: str) -> Style:
+        """Return the colours of a cell of a chart; what was no work has the hue of what was
+        ``lost``."""
         hue, ground = Color.parse(foreground), Color.parse(background)
-
-        def pale(tone: str) -> str:
-            share = _TONES[tone][0 if self._dark else 1]
-            if lost and tone != PALE_MOST:
-                apart = Color.parse(self._hues[lost])
-                return apart.hex if self._of_256 else ground.blend(apart, _LOST).hex
-            leans = tint and tone == PALE
-            other = hue.blend(Color.parse(self._hues[tint]), _LEANING) if leans else hue
-            return ground.blend(other, share).hex
-
-        if tone in {FULL, ON_PALE}:
-            # Of 256 colours the nearest to a quieter hue is grey.
-            solid = foreground if self._of_256 else ground.blend(hue, _SOLID).hex
-            return Style(color=solid, bgcolor=pale(PALE) if tone == ON_PALE else background)
-        return Style(color=pale(tone), bgcolor=background)
+        apart = Color.parse(self._hues[lost]) if lost else hue
+        # Of 256 colours the nearest to a quieter hue is grey.
+        solid = hue.hex if self._of_256 else ground.blend(hue, _SOLID).hex
+        pale = (
+            apart.hex
+            if lost and self._of_256
+            else ground.blend(apart, _LOST if lost else _PALE).hex
+        )
+        if tone == HIGHEST:
+            return Style(color=ground.blend(hue, _HIGHEST).hex, bgcolor=background)
+        if tone == ON_PALE:
+            return Style(color=solid, bgcolor=pale)
+        return Style(color=pale if tone == PALE else solid, bgcolor=background)
 
 
 # The colours of a terminal of 256 that are the same on all: a cube, and shades of grey.
@@ -209,16 +207,12 @@ def _nearest(color: TerminalColor | None) -> TerminalColor | None:
 _TINT = 0.09
 """How much of the hue a tinted ground has: quiet, and still told from the ground."""
 
+_SOLID = 0.64
 _LOST = 0.5
-"""How much of the hue has the part of a bar that was busy without work."""
-
-# How much of the hue pale tones have, on a dark and on a light ground, by how much of the bar is
-# solid; and what is solid: a GPU that is busy all the time is no glaring slab.
-_TONES = {PALE: (0.23, 0.18), PALE_HALF: (0.36, 0.32), PALE_MOST: (0.55, 0.52)}
-_SOLID = 0.74
-
-_LEANING = 0.35
-"""How much of the hue of what held a GPU up is in pale tones beside it."""
+_PALE = 0.2
+_HIGHEST = 0.55
+"""How much of its hue has a bar (a GPU that is busy all the time is no glaring slab), its part that
+was busy without work, a range without one, and the line of the highest."""
 
 
 def _hues(theme: Theme) -> dict[str, str]:

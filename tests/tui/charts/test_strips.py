@@ -11,6 +11,7 @@ from gpuwatch.core.store import SampledSeries
 from gpuwatch.tui.charts.strips import (
     ASCII,
     FULL,
+    HIGHEST,
     LEVELS_PER_ROW,
     ON_PALE,
     PALE,
@@ -48,15 +49,16 @@ def test_levels_follow_the_values(one: float, other: float, rows: int) -> None:
 @SETS
 @pytest.mark.parametrize("rows", [1, 2, 4])
 def test_zero_a_half_and_all_are_told_apart_by_shape(glyphs: Glyphs, rows: int) -> None:
-    """A measured zero is a mark and never a blank. Where there are no tones a swing has a shape
-    of its own; where there are, it is pale and a steady value is not."""
+    """A measured zero is a mark and never a blank. Where there are no tones a swing has a shape of
+    its own; where there are, taller ones have a line at their highest, and a steady value has
+    none."""
     top = LEVELS_PER_ROW * rows - 1
     shapes = [cells(glyphs, n, n, rows)[0] for n in (1, (top + 1) // 2, top)]
     assert len(set(shapes)) == 3
     assert shapes[0].strip(" \u2800")
     swing, tones = cells(glyphs, 1, top, rows)
     assert glyphs.tones or swing not in {cells(glyphs, n, n, rows)[0] for n in range(1, top + 1)}
-    assert tones != FULL * rows
+    assert (tones != FULL * rows) == (rows > 1 or not glyphs.tones)
 
 
 @SETS
@@ -69,18 +71,39 @@ def test_a_column_has_a_character_and_a_tone_for_each_row(glyphs: Glyphs, rows: 
             characters, tones = cells(glyphs, low, high, rows)
             assert len(characters) == len(tones) == rows
             assert cell_len(characters) == rows
-            assert set(tones) <= set("01234")
+            assert set(tones) <= set("0123")
 
 
-def test_a_swing_has_the_height_of_its_mean() -> None:
-    """In one row, a swing up to the limit stands on a pale cell; one that ends below it is drawn
-    the fuller the higher its mean."""
-    shapes = [cells(UNICODE, mean, 7) for mean in range(1, 6)]
+def test_the_highest_is_a_line_above_the_mean() -> None:
+    """It stands in the cell and the third of it that it reaches, and only in a cell that the bar
+    leaves free; one row has the mean alone."""
+    drawn = [cells(UNICODE, 3, highest, 2) for highest in (9, 11, 12, 15)]
+    assert [characters for characters, _ in drawn] == ["▁▃", "▁▃", "─▃", "▔▃"]
+    assert {tones for _, tones in drawn} == {HIGHEST + FULL}
+    assert cells(UNICODE, 3, 7, 2) == (" ▃", FULL * 2)
+    assert cells(UNICODE, 3, 7) == ("▃", FULL)
+
+
+def test_what_was_no_work_stands_above_the_work() -> None:
+    """Where it nearly fills a cell it is a ground behind the work; a cell that it fills in part has
+    the tone of most of it."""
+    shapes = [cells(UNICODE, work, 7, apart=True) for work in range(1, 6)]
     assert [shape for shape, _ in shapes] == list(UNICODE.solid[1:6])
     assert {tone for _, tone in shapes} == {ON_PALE}
-    tones = [cells(UNICODE, mean, 6)[1] for mean in range(1, 5)]
-    assert tones == sorted(tones)
-    assert tones[0] < tones[-1]
+    tones = [cells(UNICODE, work, 5, apart=True)[1] for work in range(1, 4)]
+    assert tones == [PALE, PALE, PALE]
+    assert cells(UNICODE, 12, 13, apart=True, rows=2)[1] == FULL * 2
+
+
+def test_the_highest_is_marked_where_columns_are_longer_than_a_swing() -> None:
+    """Ten seconds in ten columns have lines; in twenty they are bars alone."""
+    series = SampledSeries()
+    for tenth in range(1, 101):
+        series.add_reading(tenth / 10, 100.0 * (tenth % 2))
+    for width, marked in ((10, True), (20, False)):
+        lines = Strip().draw(series, TimeWindow(10.0, 10.0), width, 100.0, UNICODE, "fed", 2, ())
+        styles = {style for line in lines for _, style in line}
+        assert (f"fed.{HIGHEST}" in styles) == marked
 
 
 def test_ascii_bars_are_of_one_ramp() -> None:

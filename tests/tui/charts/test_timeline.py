@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.diagnosis.ledger import Episode
-from gpuwatch.tui.charts.strips import UNICODE, TimeWindow
+from gpuwatch.tui.charts.strips import HIGHEST, UNICODE, TimeWindow
 from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Timeline, mark_at, mark_beside, mark_of
 from gpuwatch.tui.panels import time_axis
 from gpuwatch.tui.panels.gpus import held_up, state_of
@@ -143,7 +143,7 @@ def test_marks_lie_where_the_finding_was() -> None:
     assert [place for place, cell in enumerate(cells) if cell is not None] == list(range(5, 20))
     assert cells[5] == (UNICODE.note, "key")
     assert cells[10] == (UNICODE.grave, "error")
-    assert cells[11] == cells[19] == (UNICODE.rule, "error.2")
+    assert cells[11] == cells[19] == (UNICODE.rule, f"error.{HIGHEST}")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
 from gpuwatch.diagnosis.finding import Advice, Finding, Gain
-from gpuwatch.tui.charts.strips import ASCII, UNICODE
+from gpuwatch.tui.charts.strips import DOTS, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.dialogs import problems_dialog
@@ -265,7 +265,7 @@ def test_bars_of_cores_are_drawn_anew_every_two_seconds() -> None:
     for second in range(100, 104):
         percents = (25.0 * (second - 100), 100.0)
         view.snapshot = snapshot(at=float(second), host=Host(name="box", core_percents=percents))
-        said.append(plain(overview.draw_host(view, 120, 3)[0]).partition("cores")[2])
+        said.append(plain(overview.draw_host(view, 120, 3)[2]).partition("cores")[2])
     assert said[0] == said[1] != said[2] == said[3]
 
 
@@ -541,18 +541,6 @@ def test_numbers_stand_below_their_headings(
         assert [end for end in ends if row[end - 1] == " " or row[end] != " "] == [], row
 
 
-@pytest.mark.parametrize("size", [(80, 24), (60, 20)], ids=str)
-def test_without_a_title_the_headings_stand_beside_the_time_axis(size: tuple[int, int]) -> None:
-    """On screens without edges around the parts."""
-    what = scene("starved", 4)
-    lines = drawn(view_of(what), *size)
-    axis = next(line for line in lines if "mem power temp" in line)
-    row = next(line for line in lines if " 0 in use" in line)
-    for heading, unit in (("mem", "G"), ("power", "W"), ("temp", "C")):
-        end = axis.index(heading) + len(heading)
-        assert row[end - 1] == unit
-
-
 def test_what_is_unusual_stands_below_the_state() -> None:
     """With the name of a GPU whose kind is not said above."""
     what = scene("mixed", 8)
@@ -704,13 +692,19 @@ def test_findings_of_the_past_are_counted_gravest_first() -> None:
 # -- what charts mean -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("gpus", "said"), [(1, True), (2, True), (16, False)])
-def test_the_title_of_charts_says_what_their_tones_mean(gpus: int, said: bool) -> None:
-    """Where charts have tones: not in lists, whose charts are dots up to the mean, and not where
-    the terminal has none."""
-    what, legend = scene("starved", gpus), "solid: mean, pale: highest"
-    assert (legend in "\n".join(drawn(view_of(what), 120, 40))) is said
-    assert legend not in "\n".join(drawn(view_of(what, glyphs=ASCII), 120, 40))
+@pytest.mark.parametrize(
+    ("gpus", "span", "said"), [(1, 30, False), (2, 120, True), (16, 120, False)]
+)
+def test_the_title_of_charts_says_what_their_lines_mean(gpus: int, span: int, said: bool) -> None:
+    """Where there are some: not over short ranges, not in lists, whose charts are dots up to the
+    mean, and not where the terminal has no tones."""
+    what, legend = scene("starved", gpus), "bar: mean, line: highest"
+    view = view_of(what)
+    while view.timeline.span_seconds < span:
+        view.timeline = view.timeline.zoomed(1, view.window.now)
+    assert (legend in "\n".join(drawn(view, 120, 40))) is said
+    view.glyphs = DOTS
+    assert legend not in "\n".join(drawn(view, 120, 40))
 
 
 # -- a GPU that is gone ---------------------------------------------------------------------------
