@@ -6,9 +6,6 @@ above it: one that flips between 0 and 99% inside one column is half a bar below
 neither a busy GPU nor a steady 50% looks like. Where there are no tones to be had, dots reach from
 the minimum to the maximum. Zero is a base line, a missing reading is a blank: they differ in shape.
 
-In a list a chart of one row is drawn in braille, two columns a cell: that shows shorter waves in
-the same width, and rows one below the other stay apart.
-
 All charts of a frame show the same stretch of time, each in as many columns as it is wide. A
 column covers a fixed part of the clock, so what was drawn never reshuffles: with time a chart only
 moves to the left, which the terminal does by itself (``terminal/canvas.py``). Over a slow link it
@@ -19,9 +16,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, groupby
+from itertools import groupby
 from math import ceil
-from operator import itemgetter, or_
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from gpuwatch.core.store import PolledThenSampled, Series, bucket_index
@@ -32,16 +29,8 @@ from gpuwatch.tui.terminal.frame import Run, on_ground
 
 LEVELS_PER_ROW = 8
 
-# Braille dots of both columns from the bottom row up: bit values as Unicode defines them.
+# Braille dots from the bottom row up: bit values as Unicode defines them.
 _BRAILLE_ROWS = (0xC0, 0x24, 0x12, 0x09)
-_BRAILLE = 0x2800
-_LEFT_DOTS, _RIGHT_DOTS = (
-    tuple(accumulate([row & side for row in _BRAILLE_ROWS], or_, initial=0))
-    for side in (0x47, 0xB8)
-)
-"""Dots of one column of a cell, filled to each height."""
-_DOTS_HIGH = 4
-_BRAILLE_ZERO = chr(_BRAILLE + _BRAILLE_ROWS[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,15 +209,7 @@ def cells(
     if high - low <= 1:
         low = high
     if rows == 1:
-        if low == high or (glyphs.tones and not apart):
-            return glyphs.solid[low], FULL
-        if glyphs.pale:
-            return (glyphs.solid[low], FULL) if low > 1 else (glyphs.pale, PALE)
-        if not glyphs.tones:
-            return glyphs.ranges[0 if low == 1 else low][high], FULL if low > 1 else PALE
-        if high >= _NEARLY_FULL:
-            return glyphs.solid[low], ON_PALE
-        return glyphs.solid[high], _tone(low - 1, high - 1)
+        return _of_one_row(glyphs, low, high, apart=apart)
     solid = 0 if low == 1 < high and (apart or not glyphs.tones) else low
     characters, tones = [], []
     for base in range((rows - 1) * LEVELS_PER_ROW, -1, -LEVELS_PER_ROW):
@@ -247,6 +228,20 @@ def cells(
         characters.append(character)
         tones.append(tone)
     return "".join(characters), "".join(tones)
+
+
+def _of_one_row(glyphs: Glyphs, low: int, high: int, *, apart: bool) -> tuple[str, str]:
+    """Return the only cell of a column: without the highest where it has no shape of its own, and
+    the work alone where nothing above it has."""
+    if low == high or (not apart if glyphs.tones else apart and low > 1):
+        return glyphs.solid[low], FULL
+    if glyphs.pale:
+        return (glyphs.solid[low], FULL) if low > 1 else (glyphs.pale, PALE)
+    if not glyphs.tones:
+        return glyphs.ranges[0 if low == 1 else low][high], FULL if low > 1 else PALE
+    if high >= _NEARLY_FULL and low > 1:
+        return glyphs.solid[low], ON_PALE
+    return glyphs.solid[high], _tone(low - 1, high - 1)
 
 
 def _cell(glyphs: Glyphs, solid: int, reach: int) -> tuple[str, str]:
@@ -333,12 +328,6 @@ class Grid:
         """Values of ``series`` in these columns, oldest first."""
         return series.columns(self.moment, self.column_seconds, self.count)
 
-    @property
-    def halves(self) -> "Grid":
-        """Return the columns of half the width."""
-        last, end = 2 * self.last + 1, 2 * self.end + 1
-        return Grid(self.column_seconds / 2, 2 * self.first, last, end)
-
     def place(self, at: float) -> int:
         """Return the cell of the moment ``at``, from the left; it may lie outside of the chart."""
         return bucket_index(at, self.column_seconds) - self.first
@@ -411,33 +400,27 @@ class Strip:
         style: str,
         rows: int = 1,
         held: Sequence[Held] | None = None,
-        *,
-        braille: bool = False,
     ) -> list[list[Run]]:
         """Return ``rows`` lines of runs, each exactly ``width`` cells, the top one first. With
         ``held`` it is of how busy a GPU is: zero has the quiet style of what is idle, what held
-        things up its own, and the highest of long columns is marked.
-        ``braille``: two columns a cell in one row, where the glyphs have it."""
-        braille = braille and rows == 1 and glyphs is not ASCII
+        things up its own, and the highest of long columns is marked."""
         if width <= 0:
             return [[] for _ in range(rows)]
         if series is None:
             return [[(" " * width, style)] for _ in range(rows)]
         grid = window.grid(width)
-        self._bring_up_to(series, grid, limit, glyphs, rows, held, braille=braille)
+        self._bring_up_to(series, grid, limit, glyphs, rows, held)
         skip = grid.first - self._first
         texts = [text[skip:].ljust(width) for text in self._texts]
         tones = [one[skip:].ljust(width, FULL) for one in self._tones]
         parts = [(0, width, style, True)]
         if held is not None:
-            zero = _BRAILLE_ZERO if braille else glyphs.solid[1]
-            parts = _parts(texts[-1], zero, grid, style, held, tinted=not braille)
+            parts = _parts(texts[-1], glyphs.solid[1], grid, style, held)
         drawn_of = (texts, tones, parts)
         if drawn_of != self._drawn_of:
             self._drawn_of = drawn_of
-            blocks = glyphs.tones and not braille
             rows_drawn = zip(texts, tones, strict=True)
-            self._drawn = [_runs(*row, parts, blocks=blocks) for row in rows_drawn]
+            self._drawn = [_runs(*row, parts, blocks=glyphs.tones) for row in rows_drawn]
         lines = self._drawn
         if window.cursor is not None:
             cell = grid.place(window.cursor)
@@ -452,14 +435,12 @@ class Strip:
         glyphs: Glyphs,
         rows: int,
         held: Sequence[Held] | None,
-        *,
-        braille: bool,
     ) -> None:
         """Draw what is new or may still change: then the grid's first column is there, and its
         last is the newest."""
         start, last = grid.first, grid.last
         worked = tuple(one for one in held or () if one.work is not None)
-        key = (grid.column_seconds, limit, glyphs.name, rows, braille, worked)
+        key = (grid.column_seconds, limit, glyphs.name, rows, worked)
         same = series == self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
         settle = int(_SETTLE_SECONDS / grid.column_seconds) + 2
@@ -478,18 +459,9 @@ class Strip:
         count = last - wanted_from + 1
         if count <= 0:
             return
-        if braille:
-            grid, wanted_from = grid.halves, 2 * wanted_from
-        drawn_count = 2 * count if braille else count
-        columns = list(series.columns(grid.moment, grid.column_seconds, drawn_count))
+        columns = list(series.columns(grid.moment, grid.column_seconds, count))
         for one in worked:
-            _set_apart(columns, one, grid, wanted_from, where_unknown=not braille)
-        if braille:
-            # Up to the mean of what was work.
-            pairs = zip(columns[::2], columns[1::2], strict=True)
-            self._texts[0] += "".join([pair(*both, limit) for both in pairs])
-            self._tones[0] += FULL * count
-            return
+            _set_apart(columns, one, grid, wanted_from)
         if glyphs.tones and (held is None or grid.column_seconds < MARKED_SECONDS):
             columns = [one if one is None or type(one) is _Apart else _mean(one) for one in columns]
         drawn = [
@@ -505,12 +477,9 @@ def _mean(column: Column) -> Column:
     return column[1], column[1], column[1]
 
 
-def _set_apart(
-    columns: list[Column | None], held: Held, grid: Grid, first: int, *, where_unknown: bool
-) -> None:
+def _set_apart(columns: list[Column | None], held: Held, grid: Grid, first: int) -> None:
     """Have those of ``columns`` (from the bucket ``first`` on) in which something was held up reach
-    from the mean of the work to that of the busy time; ``where_unknown``: from zero on where the
-    work was not read."""
+    from the mean of the work, zero where it was not read, to that of the busy time."""
     assert held.work is not None
     start = max(0, bucket_index(held.begin_seconds, grid.column_seconds) - first)
     stop = len(columns)
@@ -521,7 +490,7 @@ def _set_apart(
     works = held.work.columns(grid.moment, grid.column_seconds, len(columns))
     for number in range(start, stop):
         column, work = columns[number], works[number]
-        if column is not None and (work is not None or where_unknown):
+        if column is not None:
             done = 0.0 if work is None else min(work[1], column[1])
             columns[number] = _Apart(done, done, column[1])
 
@@ -530,21 +499,19 @@ Part = tuple[int, int, str, bool]
 """First cell, cell behind the last, style, and whether there are bars: not a base line alone."""
 
 
-def _parts(
-    bottom: str, zero: str, grid: Grid, style: str, held: Sequence[Held], *, tinted: bool
-) -> list[Part]:
+def _parts(bottom: str, zero: str, grid: Grid, style: str, held: Sequence[Held]) -> list[Part]:
     """Return the styles of a chart's cells by what each column was; ``bottom`` is its lowest row,
-    in which nothing but a base line is ``zero``. ``tinted``: the room above columns has the hue of
-    what held them up."""
+    in which nothing but a base line is ``zero``. The room above columns has the hue of what held
+    them up."""
     styles, idle = [style] * len(bottom), ["idle"] * len(bottom)
     for one in held:
         first = max(0, grid.place(one.begin_seconds))
         stop = min(len(bottom), grid.place(min(one.end_seconds, grid.end_seconds)) + 1, grid.count)
         count = max(0, stop - first)
-        ground = f"/{one.style}" if tinted else ""
-        busy = one.style if one.work is None or not tinted else f"{style}+{one.style}"
+        busy = one.style if one.work is None else f"{style}+{one.style}"
+        ground = "" if one.of_busy else f"/{one.style}"
         styles[first : first + count] = [busy if one.of_busy else style + ground] * count
-        idle[first : first + count] = [one.style if one.of_busy else one.style + ground] * count
+        idle[first : first + count] = [one.style + ground] * count
     bars = [True] * len(bottom)
     for match in re.finditer(f"{zero}+", bottom):
         start, stop = match.span()
@@ -571,17 +538,6 @@ def draw_column(
     solid = column[glyphs.solid_to]
     low = high if solid == column[2] else level(solid, limit, rows)
     return cells(glyphs, low, high, rows, apart=apart)
-
-
-def pair(left: Column | None, right: Column | None, limit: float) -> str:
-    """Return the braille cell of two columns of a chart of one row, up to their means. Zero is the
-    lowest dot, a missing reading none."""
-    dots = 0
-    for column, places in ((left, _LEFT_DOTS), (right, _RIGHT_DOTS)):
-        if column is not None:
-            share = column[1] / limit if limit > 0 else 0.0
-            dots |= places[max(1, min(_DOTS_HIGH, ceil(_DOTS_HIGH * share - 0.5)))]
-    return chr(_BRAILLE + dots) if dots else " "
 
 
 _SAME_TONE = re.compile(r"(.)\1*")

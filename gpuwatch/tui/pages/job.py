@@ -673,9 +673,7 @@ def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[R
             keys, lambda: [history.process(k, uuids.get(k), "cpu_percent") for k in keys]
         )
     style = entry.hue or "gauge"
-    return view.chart(
-        ("member", member.key), series, width, 100.0, style, window=window, braille=True
-    )[0]
+    return view.chart(("member", member.key), series, width, 100.0, style, window=window)[0]
 
 
 # -- what it prints --------------------------------------------------------------------------------

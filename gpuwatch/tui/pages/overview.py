@@ -179,13 +179,10 @@ class _HostPainter:
         self._glyphs = view.glyphs
         self._window = view.window
 
-    def _chart(
-        self, name: str, width: int, limit: float | None, rows: int = 1, *, braille: bool = True
-    ) -> list[list[Run]]:
-        """Draw a chart; in one row of dots, unless eight levels are needed."""
+    def _chart(self, name: str, width: int, limit: float | None, rows: int = 1) -> list[list[Run]]:
         view, series = self._view, self._view.history.host(name)
         key = "host", name
-        return view.chart(key, series, width, limit, "host", rows, self._window, braille=braille)
+        return view.chart(key, series, width, limit, "host", rows, self._window)
 
     def _ceiling(self, name: str, width: int) -> float:
         series = self._view.history.host(name)
@@ -243,7 +240,7 @@ class _HostPainter:
     def _cpu(self, width: int, rows: int = 1) -> list[Line]:
         cpu, text = _CPU.name, _cpu_text(self._host)
         ticks = scale_marks(rows)
-        return self._charted(_CPU.short, text, cpu, 100.0, width, rows, ticks=ticks, braille=False)
+        return self._charted(_CPU.short, text, cpu, 100.0, width, rows, ticks=ticks)
 
     def _memory_line(self, width: int) -> Line:
         """Draw memory, which moves slowly, as a gauge."""
@@ -274,12 +271,11 @@ class _HostPainter:
         rows: int = 1,
         *,
         ticks: Mapping[int, str] | None = None,
-        braille: bool = True,
     ) -> list[Line]:
         """Draw a chart with its label, its number and marks of its scale."""
         room = max(0, width - self._lead - 1)
         lines = []
-        for number, drawn in enumerate(self._chart(name, room, limit, rows, braille=braille)):
+        for number, drawn in enumerate(self._chart(name, room, limit, rows)):
             row = Row(width)
             if number == 0:
                 self._label(row, label, value, "value")
@@ -359,7 +355,7 @@ class _HostPainter:
                 row.pad_to(column * cell).add(f" {core:3d} ", "dim")
                 row.add(right(units.percent(percents[core]), 4), "text").add(" ")
                 series = view.history.host_core(core)
-                drawn = view.chart(("core", core), series, cell - 11, 100.0, "host", braille=True)
+                drawn = view.chart(("core", core), series, cell - 11, 100.0, "host")
                 row.add_runs(drawn[0], cell - 11)
             lines.append(row.line())
         return lines

@@ -718,13 +718,13 @@ class GpuPainter:
         return gauge(self._glyphs, metric.value / metric.limit, width, metric.style)
 
     def _chart(
-        self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int, *, braille: bool = False
+        self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int
     ) -> list[list[Run]]:
         view, window, limit = self._view, self._window, metric.limit
         series = view.history.gpu(gpu.uuid, metric.field.name)
         held = held_up(view, gpu.uuid) if style == FED.hue else None
         key = gpu.uuid, metric.field.name
-        return view.chart(key, series, width, limit, style, rows, window, held, braille=braille)
+        return view.chart(key, series, width, limit, style, rows, window, held)
 
     def _busy(
         self,
@@ -734,14 +734,10 @@ class GpuPainter:
         lead: int,
         width: int,
         rows: int,
-        *,
-        braille: bool = False,
     ) -> tuple[list[Sequence[Run]], list[Said]]:
         """Draw how busy it is, and say what the chart shows: state, what is read now, extremes."""
         self.spans.append((lead, width))
-        lines: list[Sequence[Run]] = [
-            *self._chart(gpu, busy, FED.hue, width, rows, braille=braille)
-        ]
+        lines: list[Sequence[Run]] = [*self._chart(gpu, busy, FED.hue, width, rows)]
         series = self._view.history.gpu(gpu.uuid, busy.field.name)
         words: list[Said] = [(state.word, "", state.hue)]
         known = []
@@ -873,7 +869,7 @@ class GpuPainter:
             begin.add(right(said, 4), "value")
         else:
             self._add_value(begin.pad_to(self._number_end - 5), busy, 5)
-        chart, _ = self._busy(gpu, busy, state, self._lead, room, rows, braille=rows == 1)
+        chart, _ = self._busy(gpu, busy, state, self._lead, room, rows)
         lines, below = [], self._below_state(gpu, rows - 1, work)
         for number, drawn in enumerate(chart):
             row = begin if number == 0 else Row(self._width).add(" " * (3 + self._index_width))

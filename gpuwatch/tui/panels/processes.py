@@ -560,7 +560,7 @@ def _spark(view: View, entry: TableRow, window: TimeWindow, width: int) -> list[
         keys = tuple(one.key for one in entry.together)
         series = Together(keys, lambda: [history.process(key, None, name) for key in keys])
     key = row_key(process), name
-    return view.chart(key, series, width, 100.0, "gauge", window=window, braille=True)[0]
+    return view.chart(key, series, width, 100.0, "gauge", window=window)[0]
 
 
 def processes_of_gpu(view: View, uuid: str, width: int, most: int) -> list[Line]:

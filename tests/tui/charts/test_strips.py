@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from gpuwatch.core.store import SampledSeries
 from gpuwatch.tui.charts.strips import (
     ASCII,
+    DOTS,
     FULL,
     HIGHEST,
     LEVELS_PER_ROW,
@@ -87,8 +88,8 @@ def test_the_highest_is_a_line_above_the_mean() -> None:
 def test_what_was_no_work_stands_above_the_work() -> None:
     """Where it nearly fills a cell it is a ground behind the work; a cell that it fills in part has
     the tone of most of it."""
-    shapes = [cells(UNICODE, work, 7, apart=True) for work in range(1, 6)]
-    assert [shape for shape, _ in shapes] == list(UNICODE.solid[1:6])
+    shapes = [cells(UNICODE, work, 7, apart=True) for work in range(2, 6)]
+    assert [shape for shape, _ in shapes] == list(UNICODE.solid[2:6])
     assert {tone for _, tone in shapes} == {ON_PALE}
     tones = [cells(UNICODE, work, 5, apart=True)[1] for work in range(1, 4)]
     assert tones == [PALE, PALE, PALE]
@@ -281,18 +282,6 @@ def test_what_is_not_there_is_blank(
     assert picture(draw(series, 3.0, width, rows=rows)) == expected
 
 
-def test_braille_shows_two_columns_a_cell() -> None:
-    """In one row of a list: each half as high as its mean, zero the lowest dot, a gap none."""
-    series = SampledSeries()
-    for second, value in enumerate((100.0, 0.0, 50.0, None, 25.0, 75.0), start=1):
-        series.add_reading(float(second), value)
-    window = TimeWindow(6.0, 6.0)
-    (line,) = picture(Strip().draw(series, window, 3, 100.0, UNICODE, "x", braille=True))
-    assert line == "\u28c7\u2844\u28f0"
-    (line,) = picture(Strip().draw(series, window, 3, 100.0, ASCII, "x", braille=True))
-    assert line.isascii()
-
-
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("of_busy", [False, True])
 def test_a_column_has_the_colour_of_what_it_was(rows: int, of_busy: bool) -> None:
@@ -328,18 +317,16 @@ def test_busy_time_without_work_stands_above_the_work() -> None:
     assert tones == [*(PALE, PALE, PALE), *(FULL, PALE, FULL)]
 
 
-def test_a_row_of_dots_is_as_high_as_the_work() -> None:
-    """Where a finding held it up and work is read, dots reach up to that, in the finding's hue;
-    where it was not read they are as high as the busy time."""
-    busy, work = SampledSeries(), SampledSeries()
-    for half in range(1, 9):
-        busy.add_reading(half / 2, 100.0)
-        work.add_reading(half / 2, None if 4 < half <= 6 else 50.0)
-    held = [Held(1.5, inf, "waiting", True, work)]
-    window = TimeWindow(4.0, 4.0)
-    (line,) = Strip().draw(busy, window, 4, 100.0, UNICODE, "fed", 1, held, braille=True)
-    assert "".join(text for text, _ in line) == "⣿⣤⣿⣤"
-    assert [style for text, style in line for _ in text] == ["fed", *["waiting"] * 3]
+@pytest.mark.parametrize("glyphs", [DOTS, ASCII], ids=lambda glyphs: glyphs.name)
+def test_without_tones_one_row_is_as_high_as_the_work(glyphs: Glyphs) -> None:
+    """Where it was not read, it is as high as the busy time and has another look."""
+    (work, tone), (unknown, other) = (
+        cells(glyphs, 4, 7, apart=True),
+        cells(glyphs, 1, 7, apart=True),
+    )
+    assert (work, tone) == (glyphs.solid[4], FULL)
+    assert unknown not in glyphs.solid
+    assert other == PALE
 
 
 # -- bit by bit -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rules.shared.ranks import CHARTS
 from gpuwatch.recording.hosts.together import Machine, together
-from gpuwatch.tui.charts.strips import mean_shown
+from gpuwatch.tui.charts.strips import UNICODE, mean_shown
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import job
 from gpuwatch.tui.panels import job_charts, processes
@@ -385,8 +385,8 @@ def test_charts_of_a_job_end_where_those_of_its_gpus_do() -> None:
     assert "mem/140.4G  power/700W  temp/87C" in lines[1]
     (gpu_line,) = [line for line in lines if re.match("│ [▲ ]0 waiting   SM ", line)]
     (chart,) = [line for line in lines if "disk write" in line]
-    dots = max(place for place, one in enumerate(gpu_line) if "⠀" < one <= "⣿")
-    assert len(chart.rstrip(" │")) == dots + 1
+    bars = max(place for place, one in enumerate(gpu_line) if one in UNICODE.solid[1:])
+    assert len(chart.rstrip(" │")) == bars + 1
 
 
 def test_what_is_known_stands_in_columns() -> None:
