@@ -49,15 +49,15 @@ _DOING = {"validation": "validating", "checkpoint": "saving a checkpoint", "idle
 
 def loop_facts(job: Job, now: float | None = None, said: Collection[str] = ()) -> list[str]:
     """Return facts that the job reports of its own loop, the most important first: ``waits for data
-    43%``, ``512 samples/s``, ``in steps 51%`` ...; empty where nobody reports. ``now`` is unix
+    43%``, ``512 samples/s``, ``computing 51%`` ...; empty where nobody reports. ``now`` is unix
     time; ``said``: readings whose numbers stand beside."""
     loops = job.loops
     if not loops:
         return []
     facts = _doing(loops) + _waits(job, told="data_wait_share" in said)
     facts += [] if "samples_per_second" in said else _speed(loops)
-    facts += _shares("in steps", loops, "compute_share") + _progress(loops) + _memory(loops)
-    facts += _shares("copying", loops, "copy_share")
+    facts += _shares("computing", loops, "compute_share") + _progress(loops) + _memory(loops)
+    facts += _shares("copying to the GPU", loops, "copy_share")
     if len(loops) < len(job.ranks):
         facts.append(f"{len(loops)} of {len(job.ranks)} ranks report")
     at = max([loop.reported_at_unix_seconds or 0.0 for loop in loops])
@@ -107,7 +107,8 @@ def _shares(label: str, loops: Sequence[TrainingLoop], name: str, who: str = "")
     low, high = units.share(min(known)), units.share(max(known))
     if low == high:
         return [f"{label} {high}"]
-    return [f"{label} {low[:-1]}-{high} (mean {units.share(sum(known) / len(known))}{who})"]
+    mean = f" (mean {units.share(sum(known) / len(known))}{who})" if who else ""
+    return [f"{label} {low[:-1]}-{high}{mean}"]
 
 
 def _speed(loops: Sequence[TrainingLoop]) -> list[str]:

@@ -26,7 +26,7 @@ RowKey = tuple[int, float | None, str | None]
 INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Intervals between two looks at the machine, in seconds, that the keys step through."""
 
-SORT_KEYS = ("gpu", "sm", "gpu memory", "cpu", "memory", "time", "pid", "user", "command")
+SORT_KEYS = ("gpu", "busy", "gpu memory", "cpu", "memory", "time", "pid", "user", "command")
 
 
 def row_key(process: Process) -> RowKey:

@@ -55,7 +55,7 @@ class Process(Identified):
     this container), or ``gone``: this machine has no such process (any more)."""
     gpu_uuid: GpuKey | None = None
     gpu_memory_bytes: Whole | None = reading("GPU-mem")
-    gpu_busy_percent: Amount | None = reading("SM")
+    gpu_busy_percent: Amount | None = reading("busy")
     """Share of this GPU's SM time; measured 0 when idle, ``None`` when the driver cannot say."""
     gpu_kind: Text | None = None
     """``compute``, ``graphics`` or ``compute+graphics``."""

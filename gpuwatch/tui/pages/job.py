@@ -77,7 +77,7 @@ from gpuwatch.tui.panels.table import (
     state_style,
     width_of_columns,
 )
-from gpuwatch.tui.panels.time_axis import shown_process
+from gpuwatch.tui.panels.time_axis import shown_gpu, shown_process
 from gpuwatch.tui.runs import ended_at, find_job
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -301,7 +301,8 @@ def _shared_limits(page: Page) -> str:
 
 def _draw_gpus(page: Page, rows: int) -> Drawn:
     if rows != len(page.gpus):
-        return [_gpu_summary(page.gpus, page.width)], []
+        shown = [shown_gpu(page.view, gpu) for gpu in page.gpus]
+        return [_gpu_summary(shown, page.width)], []
     lead, _ = job_charts.span(page.width)
     alike = bool(_shared_limits(page))
     painter = GpuPainter(
@@ -493,9 +494,9 @@ def _columns(
         if room >= 12 + _COMMAND_LEAST:
             wider = max(0, min(_SPARK_MOST - spark, room - _COMMAND_LEAST))
         spark, room = spark + wider, room - wider
-        window = replace(spark_window(view, spark), now=now)
+        window = replace(spark_window(view), now=now)
         columns[-1] = columns[-1]._replace(
-            heading=f"CPU {spark_span(view, spark)}",
+            heading=f"CPU {spark_span(view)}",
             width=spark,
             runs=lambda row: _spark(view, row, window, spark),
         )

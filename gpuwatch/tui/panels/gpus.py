@@ -862,7 +862,7 @@ class GpuPainter:
         if room > 0:
             work = work_said(self._view, gpu, state, self._window.grid(room))
         if rows == 1 and work is not None and begin.used <= self._number_end - 8:
-            # Its dots are no higher.
+            # What is busy above it is none.
             label, said, _ = work
             label = label if len(label) <= 4 else GPU["sm_active_percent"].short
             begin.pad_to(self._number_end - 8).add(left(label, 4), "label")

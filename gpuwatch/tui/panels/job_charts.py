@@ -200,22 +200,25 @@ def _cpu_of_each(view: View, kind: str, keys: Sequence[ProcessKey]) -> list[Seri
 
 def lanes(view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool) -> list[Trace]:
     """Return the charts of a job by cause: how busy its GPUs are, what shows the finding that
-    leads, then the rest, which is grey. Those of which there never was a reading are none. Where
-    some of many GPUs are the culprits, they are drawn against the others."""
+    leads, then the rest, which is grey: the disk only where the finding is about it, as the
+    processes' table has it. Those of which there never was a reading are none. Where some of many
+    GPUs are the culprits, they are drawn against the others."""
     gpus, found = [shown_gpu(view, gpu) for gpu in gpus], leading(view, job)
     charts, sides = charts_of(found), _sides(gpus, found)
+    named, rest = _of_job(view, job, charts)
+    rest = [one for one in rest if one.kind not in _OF_DISK]
     of_gpus: dict[str, list[Trace]] = {}
+    faults = _fault_traces(view, job, found)
+    if faults:
+        # What the late rank lacks tells more than what its GPU does for want of it.
+        rest = [one for one in rest if one.kind != faults[0].kind]
+        charts = [*[name for name in charts if name not in GPU], faults[0].kind]
+        named = [*named, *faults]
+    elif len(sides) > 1:
+        charts = [_compared_by(name, gpus) for name in charts]
     for name in [name for name in charts if name in GPU]:
         # One reading that they are compared by is enough.
         of_gpus[name] = metric_traces(view, sides[:1] if of_gpus else sides, name)
-    named, rest = _of_job(view, job, charts)
-    faults = _fault_traces(view, job, found)
-    if faults:
-        # What the late rank lacks tells more than what its GPU draws for want of it.
-        of_gpus = {name: [*map(quiet, traces)] for name, traces in of_gpus.items()}
-        rest = [one for one in rest if one.kind != faults[0].kind]
-        charts = [*[name for name in charts if name not in GPU], faults[0].kind, *of_gpus]
-        named = [*named, *faults]
     out = []
     if each_gpu or len(gpus) == 1:
         out += gpu_traces(view, gpus)
@@ -229,6 +232,16 @@ def lanes(view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool) -> list[
     out += map(quiet, rest)
     ended = ended_at(view, job) is not None
     return [of_the_past(one) for one in out] if ended and view.timeline.moment is None else out
+
+
+_OF_DISK = ("read", "write")
+
+
+def _compared_by(name: str, gpus: Sequence[Gpu]) -> str:
+    """Return the chart that tells GPUs apart which work from those which wait: how active SMs are,
+    where that is read, else the power they draw."""
+    read = all(gpu.reading.sm_active_percent is not None for gpu in gpus)
+    return "sm_active_percent" if name == "power_watts" and read else name
 
 
 def _of_job(view: View, job: Job, charts: Sequence[str]) -> tuple[list[Trace], list[Trace]]:
@@ -283,7 +296,8 @@ def count_of(page: Page) -> int:
     assert job is not None
     reported = has_reported(view, job)
     most = (3 if height < 18 else 4 if height < 36 else 5) + reported + (reported and height >= 18)
-    return min(most, 1 + sum(one.series is not None for one in job_traces(view, job)))
+    traces = lanes(view, job, page.gpus, each_gpu=bool(page.gpus))
+    return min(most, 1 + len(traces) - max(1, len(page.gpus)))
 
 
 def shown(page: Page) -> list[tuple[Trace, int]]:
@@ -304,7 +318,7 @@ def shown(page: Page) -> list[tuple[Trace, int]]:
             # Those that are held against each other are of one height; the rest is for others.
             total, low = sum(high), min(_MOST_APART, (high[0] + high[1]) // 2)
             high = [low, low, *[1] * min(len(traces) - 2, total - 2 * low)]
-            grow = range(2, max(3, len(high) - 1)) if len(high) > 2 else range(2)
+            grow = range(2, len(high)) if len(high) > 2 else range(2)
             for turn in range(total - sum(high)):
                 high[grow[turn % len(grow)]] += 1
         decided["lanes"] = list(zip(traces, high, strict=False))
@@ -323,6 +337,11 @@ def job_traces(view: View, job: Job) -> list[Trace]:
     if len(job.loops) > 1:
         ranks = Together(key, lambda: [history.job(key, name) for name in _WAITS], spread)
         ends = [_shown(view, history.job(key, name), None) for name in (_WAITS[0], _WAITS[2])]
+        if view.timeline.moment is None:
+            # As the table and the facts have them, which keep no past.
+            shares = [loop.data_wait_share for loop in job.loops]
+            known = [one for one in shares if one is not None]
+            ends = [min(known), max(known)] if known else ends
         low, high = map(units.share, ends)
         text = wait.text if None in ends or low == high else f"{low[:-1]}-{high}"
         wait = replace(wait, series=ranks, text=text)
@@ -339,7 +358,7 @@ def job_traces(view: View, job: Job) -> list[Trace]:
     disk = [
         _trace(view, job, f"{what}_bytes_per_second", rate, what, f"disk {what}", style="disk",
                limit=None)
-        for what in ("read", "write")
+        for what in _OF_DISK
     ]  # fmt: skip
     return [wait, *own, speed, *disk] if has_reported(view, job) else [*own, *disk]
 
@@ -389,7 +408,7 @@ def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
     )
 
 
-_NAMES = {"pcie_rx_bytes_per_second": "PCIe rx"}
+_NAMES = {"pcie_rx_bytes_per_second": "PCIe rx", "sm_active_percent": "SM active"}
 _SAYS = {THROTTLED, WAITING, UNDERUSED, STRAGGLER}
 """States whose hue the chart has that shows them."""
 
@@ -406,9 +425,7 @@ def metric_traces(view: View, sides: Sequence[Sequence[Gpu]], name: str) -> list
     first = [metric_trace(view, side, name, apart=len(known) > 1) for side in known[:1]]
     others = [quiet(metric_trace(view, side, name, apart=True)) for side in known[1:]]
     if len(others) == 1 and len(known[1]) > 1:
-        count = len(known[1])
-        label = f"{count} others {_called(name)}"
-        others = [replace(others[0], label=label, short="others")]
+        others = [replace(others[0], label=f"{len(known[1])} others", short="others")]
     return [*first, *others]
 
 
@@ -503,7 +520,7 @@ _MOST_ROWS = (12, 5, 3, 2)
 """Rows of each at most; those behind them, and the last of several, have one."""
 _WAVES = {"main"}
 """Charts behind the GPU's that move, and are worth their rows before those that hardly do."""
-_SEVERAL, _MOST_APART = 4, 4
+_SEVERAL, _MOST_APART = 4, 6
 
 
 def _rows(page: Page) -> int:

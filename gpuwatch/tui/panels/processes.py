@@ -143,13 +143,13 @@ def _command(process: Process, member: JobMember | None, together: int = 0) -> t
 
 
 _NUMBERS = {
-    "sm": "gpu_busy_percent",
+    "busy": "gpu_busy_percent",
     "gpu memory": "gpu_memory_bytes",
     "cpu": "cpu_percent",
     "memory": "memory_resident_bytes",
 }
 
-_FLICKERING_SORTS = {"sm", "cpu"}
+_FLICKERING_SORTS = {"busy", "cpu"}
 
 
 def gpus_first(view: View) -> Sequence[GpuKey]:
@@ -303,7 +303,7 @@ def _with_ancestors(
 # -- the columns -----------------------------------------------------------------------------------
 
 
-_GPU_MEMORY, _SM = PROCESS["gpu_memory_bytes"], PROCESS["gpu_busy_percent"]
+_GPU_MEMORY, _BUSY = PROCESS["gpu_memory_bytes"], PROCESS["gpu_busy_percent"]
 _CPU, _MEMORY = PROCESS["cpu_percent"], PROCESS["memory_resident_bytes"]
 _THREADS, _DATA = PROCESS["threads"], LOOP["data_wait_share"]
 
@@ -314,7 +314,7 @@ def _gpu_memory(row: TableRow) -> str:
 
 
 def _gpu_busy(row: TableRow) -> str:
-    return "" if row.process.gpu_uuid is None else _SM.text(row.process.gpu_busy_percent)
+    return "" if row.process.gpu_uuid is None else _BUSY.text(row.process.gpu_busy_percent)
 
 
 _CPU_WIDTH = 6
@@ -343,7 +343,7 @@ COLUMNS: tuple[Column[TableRow], ...] = (
     Column("USER", lambda r: _user(r) or "-", "text", 8, width=8, style=always_dim, sort="user"),
     Column("S", lambda r: r.process.state or "-", "text", 11, width=1, style=state_style),
     Column(_GPU_MEMORY.short_heading, _gpu_memory, rank=5, width=7, sort="gpu memory"),
-    Column(_SM.short_heading, _gpu_busy, rank=2, width=4, sort="sm"),
+    Column(_BUSY.short_heading, _gpu_busy, rank=2, width=4, sort="busy"),
     Column(_DATA.short_heading, lambda r: r.wait, rank=4, width=4),
     Column(_CPU.short_heading, _cpu, rank=6, width=_CPU_WIDTH, sort="cpu"),
     _column(_MEMORY, rank=9, width=6, sort="memory"),
@@ -353,7 +353,7 @@ COLUMNS: tuple[Column[TableRow], ...] = (
 )
 """Left to right; the command comes after them."""
 
-_GPU_SORTS = {"gpu", "gpu memory", "sm"}
+_GPU_SORTS = {"gpu", "gpu memory", "busy"}
 _WIDE_SPARK_WIDTH = 24
 _COMMAND_LEAST, _COMMAND_NARROW = 18, 12
 """Room for ``rank 0: train.py``; on a narrow screen the numbers are needed more."""
@@ -377,8 +377,8 @@ def _chosen(view: View, width: int) -> list[Column[TableRow]]:
         chart = chosen.pop()
         if not view.slow_link:
             cells = _WIDE_SPARK_WIDTH if width >= 150 else chart.width
-            what = "SM/CPU" if view.gpus else "CPU"
-            heading = f"{what} {spark_span(view, cells)}"
+            what = f"{_BUSY.short_heading}/CPU" if view.gpus else "CPU"
+            heading = f"{what} {spark_span(view)}"
             chosen.append(chart._replace(heading=heading, width=cells))
     return chosen
 
@@ -419,7 +419,7 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
     form = (chosen, width, view.glyphs, bool(view.gpus), past, view.filter_text)
     before_form, before = view.kept.get("rows", (None, {}))
     kept: dict[RowKey, tuple[object, Line]] = {}
-    window = spark_window(view, spark)
+    window = spark_window(view)
     for one in table[view.process_offset : view.process_offset + height - 1]:
         key = one.key
         zones.append(Zone(len(lines) + 1, 0, width, "process", key))
@@ -515,20 +515,15 @@ def _nothing_text(view: View) -> str:
     return f"  {nothing}"
 
 
-_SPARK_SECONDS = 2.0
-
-
-def spark_window(view: View, width: int) -> TimeWindow:
-    """Return the time that the charts of a table cover: the common range, in columns of at least 2
-    s, up to where all charts end."""
+def spark_window(view: View) -> TimeWindow:
+    """Return the time that the charts of a table cover: that of all charts, without the cursor."""
     timeline = view.timeline
-    seconds = max(timeline.span_seconds, width * _SPARK_SECONDS)
-    return TimeWindow(view.window.now, seconds, end=timeline.end_seconds)
+    return TimeWindow(view.window.now, timeline.span_seconds, end=timeline.end_seconds)
 
 
-def spark_span(view: View, width: int) -> str:
-    """Time that a spark of ``width`` cells covers: ``28s``, ``5m``, ``12h``."""
-    return span_in(spark_window(view, width).span_seconds, "smh")
+def spark_span(view: View) -> str:
+    """Time that the charts of a table cover: ``30s``, ``5m``, ``12h``."""
+    return span_in(view.timeline.span_seconds, "smh")
 
 
 def _line(view: View, row: Row, entry: TableRow, chosen: Sequence[Column[TableRow]]) -> Line:
@@ -551,7 +546,7 @@ _NOTHING = re.compile("(?!)")
 
 
 def _spark(view: View, entry: TableRow, window: TimeWindow, width: int) -> list[Run]:
-    """SM share of a process on a GPU, CPU of one core for the others; of those in one row their
+    """Busy share of a process on a GPU, CPU of one core for the others; of those in one row their
     mean."""
     process, history = entry.process, view.history
     name = "cpu_percent" if process.gpu_uuid is None else "gpu_busy_percent"

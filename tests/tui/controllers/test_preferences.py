@@ -32,7 +32,7 @@ async def test_what_was_chosen_is_there_again(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert tomllib.loads(path.read_text()) == {
         "theme": "gpuwatch-light",
-        "sort": "sm",
+        "sort": "busy",
         "reverse": True,
         "range_seconds": 60,
         "interval_seconds": 0.5,
@@ -40,7 +40,7 @@ async def test_what_was_chosen_is_there_again(tmp_path: Path) -> None:
     again = Preferences(path)
     async with driven(theme=None, preferences=again) as drive:
         view = drive.view
-        assert (view.sort, view.reverse, view.timeline.span_seconds) == ("sm", True, 60.0)
+        assert (view.sort, view.reverse, view.timeline.span_seconds) == ("busy", True, 60.0)
         assert drive.app.theme == "gpuwatch-light"
         assert drive.sampler.interval_seconds == view.interval_seconds == 0.5
 
@@ -69,7 +69,7 @@ async def test_a_file_written_by_hand_keeps_its_comments(tmp_path: Path) -> None
         ('thema = "dark"', "thema is none of theme, sort"),
         ("range_seconds = 7", "range_seconds must be one of 15, 30"),
         ('interval_seconds = "1s"', "interval_seconds must be one of 0.1, 0.2"),
-        ("sort = [[1]]", "sort must be one of gpu, sm"),
+        ("sort = [[1]]", "sort must be one of gpu, busy"),
         ('price = "2.5"', "price must be a number from 0 to 10,000"),
         ("price = true", "price must be a number"),
         ("price = nan", "price must be a number"),

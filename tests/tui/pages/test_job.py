@@ -283,11 +283,11 @@ def shown(view: View, size: tuple[int, int] = (120, 40)) -> list[job_charts.Trac
 
 
 def test_only_the_charts_of_the_leading_finding_keep_their_colour() -> None:
-    """They stand below the GPU, and the rest is grey; without a finding all but the GPU is. The
-    rows of the charts are the same."""
+    """They stand below the GPU, and the rest is grey, without the disk, which the table has;
+    without a finding all but the GPU is. The rows of the charts are the same."""
     view = with_finding("starved", 1)
     traces = shown(view)
-    assert [one.kind for one in traces] == ["gpu", "worker", "main", "read", "write"]
+    assert [one.kind for one in traces] == ["gpu", "worker", "main"]
     assert [one.kind for one in traces if not one.is_quiet] == ["gpu", "worker"]
     rows = job.draw(view, 120, 40).plan.rows
     view.diagnosis = nothing(view.snapshot)
@@ -307,7 +307,7 @@ def test_a_chart_that_shows_the_finding_has_a_place_on_small_screens() -> None:
 def test_a_chart_of_which_nothing_was_ever_read_takes_no_rows() -> None:
     """A job without loader workers has no chart of them."""
     view = with_finding("main_process", 1, rule="loader_in_main_process")
-    assert [one.kind for one in shown(view)] == ["gpu", "main", "read", "write"]
+    assert [one.kind for one in shown(view)] == ["gpu", "main"]
     assert not any("workers  " in line for line in job_drawn(fresh(view), 120, 40))
 
 
@@ -332,16 +332,30 @@ def test_the_rank_that_the_others_wait_for_comes_first(size: tuple[int, int]) ->
     hues = [style for line in frame.lines for text, style in line if "straggler" in text]
     assert set(hues) <= {"late"}
     culprit, rest, *_ = shown(fresh(view), size)
-    assert (culprit.label, culprit.style) == ("GPU 6 power", "late")
-    assert (rest.label, rest.is_quiet) == ("7 others power", True)
+    assert (culprit.label, culprit.style) == ("GPU 6 SM active", "late")
+    assert (rest.label, rest.is_quiet) == ("7 others", True)
+
+
+def test_without_activities_gpus_are_told_apart_by_their_power() -> None:
+    """Cards and recordings without activities of SMs have no other reading of work."""
+    view = with_finding("imbalanced", 8)
+    every = tuple(one.uuid for one in view.gpus)
+    found = starved(view.snapshot, rule="straggler", gpus=every, late=every[6:7])
+    silent = [
+        dataclasses.replace(gpu, reading=dataclasses.replace(gpu.reading, sm_active_percent=None))
+        for gpu in view.gpus
+    ]
+    view.snapshot = dataclasses.replace(view.snapshot, gpus=tuple(silent))
+    view.diagnosis = diagnosis(view.snapshot, found)
+    assert [one.label for one in shown(view)][:2] == ["GPU 6 power", "7 others"]
 
 
 @pytest.mark.parametrize(
     ("kind", "label"), [("worker", "rank 1 workers"), ("main", "rank 1 main thread")]
 )
 def test_what_keeps_a_late_rank_is_drawn_against_the_others(kind: str, label: str) -> None:
-    """In its hue, with the mean of that rank; the others and the power of its GPU are grey. Its
-    row in the table has the hue, those of the others have none."""
+    """In its hue, with the mean of that rank; the others are grey, and the power of GPUs has no
+    chart. Its row in the table has the hue, those of the others have none."""
     sign = next(name for name, chart in CHARTS.items() if chart == kind)
     view = with_finding("reported", 2)
     uuids = tuple(one.uuid for one in view.gpus)
@@ -356,9 +370,7 @@ def test_what_keeps_a_late_rank_is_drawn_against_the_others(kind: str, label: st
     own, others = [one for one in shown(fresh(view), (120, 40)) if one.kind == kind]
     assert (own.label, own.style, others.is_quiet) == (label, kind, True)
     assert own.text != others.text
-    power = [one for one in shown(fresh(view), (120, 40)) if one.kind == "power_watts"]
-    assert power
-    assert all(one.is_quiet for one in power)
+    assert "power_watts" not in [one.kind for one in shown(fresh(view), (120, 40))]
     rows = job.tree_rows(view, view.snapshot.jobs[0], 9)
     hued = [row.member.rank for row in rows if row.hue == kind]
     assert hued == ([1] if kind == "worker" else [])
@@ -384,7 +396,7 @@ def test_charts_of_a_job_end_where_those_of_its_gpus_do() -> None:
     lines = job_drawn(fresh(view), 200, 50)
     assert "mem/140.4G  power/700W  temp/87C" in lines[1]
     (gpu_line,) = [line for line in lines if re.match("│ [▲ ]0 waiting   SM ", line)]
-    (chart,) = [line for line in lines if "disk write" in line]
+    (chart,) = [line for line in lines if "64 workers" in line]
     bars = max(place for place, one in enumerate(gpu_line) if one in UNICODE.solid[1:])
     assert len(chart.rstrip(" │")) == bars + 1
 
@@ -545,8 +557,8 @@ def test_what_a_job_reports_is_said_once() -> None:
     what = scene("reported", 2, seconds=60, attached=True)
     text = "\n".join(job_drawn(job_view_of(what), 120, 40))
     assert text.count("samples/s") == text.count("waits for data") == 1
-    assert re.search(r"rank 1 waits most for data: \d+%  in steps \d+-\d+%", text)
-    assert re.search(r"DATA +STEP +SM", text)
+    assert re.search(r"rank 1 waits most for data: \d+%  computing \d+-\d+%", text)
+    assert re.search(r"DATA +STEP +BUSY", text)
     small = "\n".join(job_drawn(job_view_of(what), 80, 17))
     assert "samples/s" in small
 
