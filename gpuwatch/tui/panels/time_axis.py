@@ -29,7 +29,7 @@ from gpuwatch.diagnosis.finding import severity_place
 from gpuwatch.tui.charts.strips import ASCII, HIGHEST, Columns, Glyphs, TimeWindow, mean_shown
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
-from gpuwatch.tui.panels.findings import cause_of, severity_sign
+from gpuwatch.tui.panels.findings import cause, cause_of, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import View
 
@@ -231,12 +231,21 @@ def draw(
         grid = window.grid(cells)
         if not zones and start > _LABEL_CELLS:
             found = marks_at(view.spans, grid.begin_seconds, grid.end_seconds)
-            row.pad_to(2).add("findings" if found else "", "label")
+            row.pad_to(2).add(_named(found, start - 3, view.glyphs), "label")
         row.pad_to(start)
         for text, style in axis(view.spans, window, cells, offset, view.glyphs, changed):
             row.add(text, style)
         zones.append(Zone(0, start, start + cells, "moment"))
     return row.line(), zones
+
+
+def _named(found: Sequence[FindingMark], cells: int, glyphs: Glyphs) -> str:
+    """Return what the gravest of ``found`` is called, and how many more there are."""
+    rules = dict.fromkeys(one.rule for one in found)
+    if not rules:
+        return ""
+    more = f" +{len(rules) - 1}" if len(rules) > 1 else ""
+    return fit(cause(next(iter(rules))), cells - len(more), glyphs.ellipsis) + more
 
 
 _LABEL_CELLS = 12

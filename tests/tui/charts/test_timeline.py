@@ -13,8 +13,9 @@ from gpuwatch.tui.charts.strips import HIGHEST, UNICODE, TimeWindow
 from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Timeline, mark_at, mark_beside, mark_of
 from gpuwatch.tui.panels import time_axis
 from gpuwatch.tui.panels.gpus import held_up, state_of
+from gpuwatch.tui.terminal.frame import plain
 from tests.support.snapshots import gpu, snapshot
-from tests.tui.scenes import GLYPHS, history_of, view_of
+from tests.tui.scenes import GLYPHS, history_of, scene, view_of
 
 NOW, EARLIEST = 50_000.0, 10_000.0
 STEPS = st.lists(
@@ -226,3 +227,23 @@ def test_from_mark_to_mark() -> None:
     assert mark_beside(marks, 10.0, -1) is None
     assert mark_at(marks, 21.0, 22.0) is marks[1]
     assert mark_at(marks, 26.0, 27.0) is None
+
+
+def test_the_axis_says_which_findings_it_shows() -> None:
+    """By the gravest one's name and how many others there were, within what is shown."""
+    view = view_of(scene("starved", 1))
+    now = view.window.now
+    for rules, said in (
+        (("loader_cpu_bound",), "  loader is CPU-bound  "),
+        (("gpu_lost", "loader_cpu_bound", "loader_cpu_bound"), "  GPU does not answer +1  "),
+        ((), "   "),
+    ):
+        view.spans = [
+            FindingMark(rule=rule, severity="warning", summary="", begin_seconds=now - 9.0)
+            for rule in rules
+        ]
+        line, _ = time_axis.draw(view, view.window, [(28, 60)], 100)
+        assert plain(line).startswith(said)
+    view.spans = [FindingMark("gpu_lost", "error", "", begin_seconds=0.0, end_seconds=1.0)]
+    line, _ = time_axis.draw(view, view.window, [(28, 60)], 100)
+    assert plain(line).startswith(" " * 27)

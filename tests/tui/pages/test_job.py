@@ -396,7 +396,7 @@ def test_charts_of_a_job_end_where_those_of_its_gpus_do() -> None:
     lines = job_drawn(fresh(view), 200, 50)
     assert "mem/140.4G  power/700W  temp/87C" in lines[1]
     (gpu_line,) = [line for line in lines if re.match("│ [▲ ]0 waiting   SM ", line)]
-    (chart,) = [line for line in lines if "findings" in line]
+    (chart,) = [line for line in lines if "  one rank is slower  " in line]
     bars = max(place for place, one in enumerate(gpu_line) if one in UNICODE.solid[1:])
     assert len(chart.rstrip(" │")) == bars + 1
 
