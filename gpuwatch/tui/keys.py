@@ -255,6 +255,7 @@ JOB_FOOTER = _footer(
         "quit:leave",
         "help",
         "j|machine:back",
+        "up down|scroll:move(1)",
         "why:findings",
         "report",
         "stacks",

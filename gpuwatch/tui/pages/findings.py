@@ -487,11 +487,14 @@ def draw_findings(view: View, width: int, height: int) -> Frame:
 def _counted(view: View) -> tuple[str, str]:
     """Return how many findings there are, in which order, after how long, and how many causes were
     not checked."""
-    diagnosis, count = view.diagnosis, len(present_findings(view))
+    diagnosis, found = view.diagnosis, present_findings(view)
     if diagnosis is None:
         return "findings", "not checked"
+    notes = sum(one.severity == "info" for one in found)
+    count = len(found) - notes
     order = ", worst first" if view.job.last is None else ", those of the job shown first"
     text = f"findings: {count or 'none'}{order if count > 1 else ''}"
+    text += f", and {units.plural(notes, 'note')}" if notes else ""
     rules = len({one.rule for one in diagnosis.unknown})
     watched = f"watched {units.age(diagnosis.watched_seconds)}"
     return f"{text}, {watched}", f"{rules or 'none'} not checked"

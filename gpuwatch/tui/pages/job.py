@@ -765,8 +765,11 @@ def _keys(view: View) -> Footer:
     without = set() if view.job.output is not None else {_OUTPUT_KEY}
     # The first page is left for good, another leads back to the whole machine.
     leaving = "quit" if view.job.first else "back"
+    if job is None or not shows_report(view):
+        without.add("up down")
     if job is not None and ended_at(view, job) is not None:
-        without |= {"S", "t", "k", "[]", "<>", "c"} if shows_report(view) else {"S"}
+        of_charts = {"t", "k", "p", "[]", "<>", "c", "+-", "m"}
+        without |= {"S", *of_charts} if shows_report(view) else {"S"}
     without |= set() if view.job.first else {"j"}
     return [k for k in JOB_FOOTER if k[0] not in without and (k[0] != "q" or k[1] == leaving)]
 

@@ -742,17 +742,18 @@ class GpuPainter:
         words: list[Said] = [(state.word, "", state.hue)]
         known = []
         if series is not None and width > 0 and rows >= _TICK_ROWS:
-            known = [c for c in self._window.grid(width).columns_of(series) if c is not None]
-        if known:
+            # As the number above it: since a change, and of the past nothing but the moment.
+            window = self._window if self._view.mark is None else self._view.window_of_means
+            known = [c for c in window.grid(width).columns_of(series) if c is not None]
+        if known and self._view.timeline.moment is None:
             # Of what is drawn: a dip within a column is not to be seen in the chart.
             low = min(column[self._view.glyphs.solid_to] for column in known)
             high = max(column[2] for column in known)
             work = work_said(self._view, gpu, state, self._window.grid(width))
             replay = self._view.replay
-            is_now = self._view.timeline.moment is None and (replay is None or replay.following)
             if work is not None:
                 words.append(work)
-            elif is_now:
+            elif replay is None or replay.following:
                 words.append(("now", units.percent(self._now), "dim"))
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
             words.append(("range", reach, "dim"))

@@ -244,6 +244,10 @@ def test_the_axis_says_which_findings_it_shows() -> None:
         ]
         line, _ = time_axis.draw(view, view.window, [(28, 60)], 100)
         assert plain(line).startswith(said)
-    view.spans = [FindingMark("gpu_lost", "error", "", begin_seconds=0.0, end_seconds=1.0)]
+    view.spans = [
+        FindingMark(
+            rule="gpu_lost", severity="error", summary="", begin_seconds=0.0, end_seconds=1.0
+        )
+    ]
     line, _ = time_axis.draw(view, view.window, [(28, 60)], 100)
     assert plain(line).startswith(" " * 27)
