@@ -353,6 +353,7 @@ COLUMNS: tuple[Column[TableRow], ...] = (
 )
 """Left to right; the command comes after them."""
 
+_LASTING = {"gpu", "pid", "user", "time"}
 _GPU_SORTS = {"gpu", "gpu memory", "busy"}
 _WIDE_SPARK_WIDTH = 24
 _COMMAND_LEAST, _COMMAND_NARROW = 18, 12
@@ -360,9 +361,9 @@ _COMMAND_LEAST, _COMMAND_NARROW = 18, 12
 _NARROW = 60
 
 
-def _chosen(view: View, width: int) -> list[Column[TableRow]]:
+def _chosen(view: View, width: int, *, is_kept: bool) -> list[Column[TableRow]]:
     """Return the columns that fit beside a readable command. Without a GPU, those that would be
-    about one are left out."""
+    about one are left out, and of a moment whose readings are not kept those of readings."""
     jobs = () if view.snapshot is None else view.snapshot.jobs
     reported = any(job.loops for job in jobs)
     columns = [
@@ -370,6 +371,7 @@ def _chosen(view: View, width: int) -> list[Column[TableRow]]:
         for one in COLUMNS
         if (one.heading != _DATA.short_heading or reported)
         and (view.gpus or one.sort not in _GPU_SORTS)
+        and (is_kept or one.sort in _LASTING or one.runs is not None)
     ]
     least = _COMMAND_NARROW if width < _NARROW else _COMMAND_LEAST
     chosen = fitting(columns, width - 1 - least)
@@ -406,32 +408,36 @@ def _draw(page: Page, rows: int) -> Drawn:
 PANEL = Panel("table", _rows, _draw)
 
 
+def _shown(view: View, row: TableRow) -> TableRow:
+    """Return a row with the readings that stand beside charts."""
+    each = [shown_process(view, one, one.gpu_uuid) for one in row.together or (row.process,)]
+    return row._replace(process=as_one(each) if row.together else each[0])
+
+
 def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Drawn:
     """Draw the heading and the rows from ``view.process_offset`` on, ``height`` lines in all."""
     if height <= 0:
         return [], []
-    chosen = _chosen(view, width)
-    spark = chosen[-1].width if chosen[-1].runs is not None else 0
     above = view.process_offset
+    entries = [_shown(view, one) for one in table[above : above + height - 1]]
     out_of_sight = hidden(view.glyphs, above, len(table) - above - (height - 1))
     past = view.timeline.moment is not None
-    lines, zones, is_kept = list[Line](), list[Zone](), not past
+    is_kept = not past or any(
+        {one.process.cpu_percent, one.process.gpu_busy_percent} != {None} for one in entries
+    )
+    chosen = _chosen(view, width, is_kept=is_kept)
+    spark = chosen[-1].width if chosen[-1].runs is not None else 0
+    lines, zones = list[Line](), list[Zone]()
     form = (chosen, width, view.glyphs, bool(view.gpus), past, view.filter_text)
     before_form, before = view.kept.get("rows", (None, {}))
     kept: dict[RowKey, tuple[object, Line]] = {}
     window = spark_window(view)
-    for one in table[view.process_offset : view.process_offset + height - 1]:
+    for one in entries:
         key = one.key
         zones.append(Zone(len(lines) + 1, 0, width, "process", key))
         selected = key == view.selected_row
         focused = selected and view.focus == "processes" and not view.in_findings
-        shown_each = [
-            shown_process(view, each, each.gpu_uuid) for each in one.together or (one.process,)
-        ]
-        entry = one._replace(process=as_one(shown_each) if one.together else shown_each[0])
-        if spark:
-            entry = entry._replace(spark=_spark(view, one, window, spark))
-        is_kept |= {entry.process.cpu_percent, entry.process.gpu_busy_percent} != {None}
+        entry = one._replace(spark=_spark(view, one, window, spark)) if spark else one
         shown = (entry._replace(seconds=None), _for(entry.seconds), selected, focused)
         found = before.get(key) if before_form == form else None
         if found is None or found[0] != shown:

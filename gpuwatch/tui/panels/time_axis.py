@@ -240,12 +240,11 @@ def draw(
 
 
 def _named(found: Sequence[FindingMark], cells: int, glyphs: Glyphs) -> str:
-    """Return what the gravest of ``found`` is called, and how many more there are."""
-    rules = dict.fromkeys(one.rule for one in found)
-    if not rules:
-        return ""
-    more = f" +{len(rules) - 1}" if len(rules) > 1 else ""
-    return fit(cause(next(iter(rules))), cells - len(more), glyphs.ellipsis) + more
+    """Return what the finding that is shown is called, or how many there are."""
+    rules = {one.rule for one in found}
+    if len(rules) > 1:
+        return units.plural(len(rules), "finding")
+    return fit(cause(rules.pop()), cells, glyphs.ellipsis) if rules else ""
 
 
 _LABEL_CELLS = 12
@@ -272,7 +271,10 @@ def axis(
         for one, end in zip(marks, ends, strict=True)
     ]
     over = mark_cells(found, cells, glyphs)
-    for at, sign in ((changed, (glyphs.mark, "marker")), (window.cursor, (glyphs.up, "c:value"))):
+    for at, sign in (
+        (changed, (glyphs.mark, "marker")),
+        (window.cursor, (glyphs.separator, "c:value")),
+    ):
         place = -1 if at is None else grid.place(at)
         if 0 <= place < cells:
             over[place] = sign
@@ -346,7 +348,7 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
         return [row.line()]
     seconds = view.column_seconds
     begin = bucket_index(cursor, seconds) * seconds
-    row.add(f" {view.glyphs.up} ", "key")
+    row.add(f" {view.glyphs.separator} ", "key")
     row.add(_column_clock(view, begin, seconds), "value")
     row.fits(f"  {ago(view)} ago", "label")
     if gpu is not None:

@@ -230,12 +230,12 @@ def test_from_mark_to_mark() -> None:
 
 
 def test_the_axis_says_which_findings_it_shows() -> None:
-    """By the gravest one's name and how many others there were, within what is shown."""
+    """By its name, or how many there were, within what is shown."""
     view = view_of(scene("starved", 1))
     now = view.window.now
     for rules, said in (
         (("loader_cpu_bound",), "  loader is CPU-bound  "),
-        (("gpu_lost", "loader_cpu_bound", "loader_cpu_bound"), "  GPU does not answer +1  "),
+        (("gpu_lost", "loader_cpu_bound", "loader_cpu_bound"), "  2 findings  "),
         ((), "   "),
     ):
         view.spans = [
