@@ -7,7 +7,8 @@ What it checks
 
 Why it matters
     Loading and training take turns: the GPU waits for every single batch. PyTorch's DataLoader
-    has num_workers=0 by default. Threads of Python share one core, with the main thread, too.
+    has num_workers=0 by default. Python threads share one core with the main thread, so loading in
+    threads takes turns as well.
 
 Evidence needed
     The number of workers (none), the GPUs' utilisation, the main thread's CPU. The strongest sign
@@ -15,17 +16,18 @@ Evidence needed
     the share of samples inside the DataLoader. The job's own report decides: see loader_cpu_bound.
 
 When it is wrong
-    Whatever else the main thread does in each step (it steps an environment, makes text, computes
-    metrics) takes turns with the GPU as loading does: without stacks or the job's own report, the
-    finding says so, is less sure, and has the stacks taken first. Of a thread that spins for a GPU
-    only what it used beyond the GPU's busy time counts. One rank that idles while the others are
-    busy, idling at length now and then, and GPUs that others use, too, stay open: saves, logging or
-    evaluation are as likely. Data that is already on the GPU needs no workers. Threads that spin in
-    a collective load nothing.
+    Anything else that the main thread does in each step (stepping an environment, generating text,
+    computing metrics) takes turns with the GPU just as loading does. Without stacks or the job's
+    own report the finding says so, is less confident, and advises taking stacks first. A thread
+    that spins while it waits for the GPU counts only for the CPU time it used beyond the GPU's busy
+    time; threads that spin in a collective load nothing. The cause stays open where one rank idles
+    while the others are busy, where the GPU idles at length only now and then, and where others use
+    the GPU too: saving, logging or evaluation are as likely. Data that is already on the GPU needs
+    no workers.
 
 What to do
     Set num_workers to the number named, with persistent_workers=True so that workers are not
-    restarted at every epoch, and pin_memory=True. Threads that use more than a core: more of them
+    restarted at every epoch, and pin_memory=True. If threads of the process load: use more of them
     while cores are free (tf.data: AUTOTUNE and prefetch), else cheaper transforms.
 
 Thresholds
