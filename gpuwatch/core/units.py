@@ -134,7 +134,8 @@ def megahertz(value: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """Return whole seconds in at most six characters: ``42s``, ``3m07``, ``5h12``, ``3d04h``."""
+    """Return whole seconds in at most six characters, from an hour on to the nearest minute, from a
+    day on to the nearest hour: ``42s``, ``3m07``, ``5h12``, ``3d04h``."""
     if seconds is None:
         return UNKNOWN
     # Forty readings that are each a hair early are 40 seconds, not 39.
@@ -143,11 +144,11 @@ def age(seconds: float | None) -> str:
         return f"{whole}s"
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02d}"
-    if whole < 100 * 86400:
-        return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
-    return f"{whole // 86400}d"
+    minutes = (whole + 30) // 60
+    if minutes < 1440:
+        return f"{minutes // 60}h{minutes % 60:02d}"
+    hours = (whole + 1800) // 3600
+    return f"{hours // 24}d{hours % 24:02d}h" if hours < 2400 else f"{hours // 24}d"
 
 
 def duration(seconds: float | None) -> str:

@@ -159,7 +159,7 @@ def test_fine_samples_are_as_old_as_when_they_were_asked_for(
     ("ahead", "says"),
     [
         (30, "ahead of this machine's clock"),
-        (7230, "stamped 2h00 ahead of this machine's clock, so the newest is taken for now"),
+        (7230, "stamped 2h01 ahead of this machine's clock, so the newest is taken for now"),
         (-60, "adds"),
     ],
 )

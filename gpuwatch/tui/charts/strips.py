@@ -165,11 +165,11 @@ ASCII = Glyphs(
 def level(value: float, limit: float, rows: int = 1) -> int:
     """Return which of ``8 * rows - 1`` levels ``value`` reaches on a scale of 0 to ``limit``.
 
-    Zero (and below) is level 1, the base line; any more is at least 2; the limit and above are
-    the top, which leaves an eighth of a row free so that charts one above the other stay apart.
+    What is written as 0% is level 1, the base line; any more is at least 2; the limit and above
+    are the top, which leaves an eighth of a row free so that charts one above the other stay apart.
     """
     top = LEVELS_PER_ROW * rows - 1
-    if value <= 0 or limit <= 0:
+    if limit <= 0 or value < 0.005 * limit:
         return 1
     return max(2, min(top, 1 + ceil((top - 1) * min(1.0, value / limit) - 0.5)))
 

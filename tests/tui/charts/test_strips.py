@@ -42,7 +42,7 @@ def test_levels_follow_the_values(one: float, other: float, rows: int) -> None:
     low, high = sorted((one, other))
     top = LEVELS_PER_ROW * rows - 1
     assert level(low, 100.0, rows) <= level(high, 100.0, rows) <= top
-    assert (level(one, 100.0, rows) == 1) == (one <= 0)
+    assert (level(one, 100.0, rows) == 1) == (one < 0.5)
     assert one < 100.0 or level(one, 100.0, rows) == top
     assert level(50.0, 100.0, rows) in {top // 2 + 1, top // 2 + 2}
 

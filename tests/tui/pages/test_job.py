@@ -88,7 +88,7 @@ WORKER = member(4250, role="loader_worker", parent_pid=4242, role_guessed=True)
         ({"gpu_uuids": ()}, "no process of this job uses a GPU"),
         ({"members": (*ALONE, WORKER)}, "loader worker?"),
         ({}, "python train.py"),
-        ({}, "ada  for 1h01"),
+        ({}, "ada  for 1h02"),
         ({"launcher": "torchrun", "environment": "conda ml"}, "conda ml"),
         ({"container": "3f2a", "slurm_job": "77"}, "slurm 77  container 3f2a"),
         ({"working_directory": "/home/ada/resnet"}, "in /home/ada/resnet"),
