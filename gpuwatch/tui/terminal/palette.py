@@ -11,7 +11,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gpuwatch.outputs.terminal import STATE_HUES
-from gpuwatch.tui.charts.strips import HIGHEST, ON_PALE, PALE
+from gpuwatch.tui.charts.strips import ON_PALE, PALE
 
 # On a dark and on a light ground.
 _HUES = {
@@ -181,8 +181,6 @@ class Palette(dict[str, Style]):
             if lost and self._of_256
             else ground.blend(apart, _LOST if lost else _PALE).hex
         )
-        if tone == HIGHEST:
-            return Style(color=ground.blend(hue, _HIGHEST).hex, bgcolor=background)
         if tone == ON_PALE:
             return Style(color=solid, bgcolor=pale)
         return Style(color=pale if tone == PALE else solid, bgcolor=background)
@@ -210,9 +208,8 @@ _TINT = 0.09
 _SOLID = 0.64
 _LOST = 0.5
 _PALE = 0.2
-_HIGHEST = 0.55
-"""How much of its hue has a bar (a GPU that is busy all the time is no glaring slab), its part that
-was busy without work, a range without one, and the line of the highest."""
+"""How much of its hue has a bar (a GPU that is busy all the time is no glaring slab) and the line
+of the highest, its part that was busy without work, and a range."""
 
 
 def _hues(theme: Theme) -> dict[str, str]:
