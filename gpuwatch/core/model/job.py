@@ -50,9 +50,9 @@ class JobMember(Identified):
     main_thread_cpu_percent: Amount | None = reading("main CPU", "main", between=OF_ONE_CORE)
     """CPU use of the thread that runs the Python loop, in percent of one core, which is its
     limit."""
-    run_queue_wait_percent: Amount | None = reading("CPU-wait", "queue")
+    run_queue_wait_percent: Amount | None = reading("CPU-wait")
     """Share of the time in which the main thread could have run and waited for a core."""
-    disk_wait_percent: Amount | None = reading("disk-wait", "disk")
+    disk_wait_percent: Amount | None = reading("disk-wait")
     """Share of the time spent waiting for block devices, where the kernel accounts for it."""
     read_bytes_per_second: Amount | None = reading("read")
     write_bytes_per_second: Amount | None = reading("write")

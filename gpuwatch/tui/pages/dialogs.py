@@ -87,7 +87,7 @@ _OF_NUMBERS = Section(
             ("blank, -", "not measured, never zero"),
             ("rx tx", "from the host to the GPU, and back"),
             ("CPU", "100% is one core; MAIN: the main thread"),
-            ("QUEUE DISK", "runnable without a core; waits for a disk"),
+            ("CPU-WAIT", "runnable, and no core is free"),
             ("DATA", "waits for data, as gpuwatch.torch reports"),
             ("PSS", "memory; of n that share it each has 1/n"),
             ("role?", "a guess: nothing names the process"),

@@ -316,7 +316,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Fact]:
         None
         if calm or all(text == "-" for _, text in rates)
         else Fact(
-            " ".join([f"{way} {text:>8}" for way, text in rates]),
+            "PCIe " + " ".join([f"{way} {text:>8}" for way, text in rates]),
             tuple((f"PCIe {way}", text) for way, text in rates),
         ),
         None if None in link else Fact(f"PCIe {link_text}", (("PCIe link", link_text),)),
