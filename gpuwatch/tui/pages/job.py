@@ -743,7 +743,7 @@ def _table_rows(page: Page) -> int:
     report, height = page.decided["report"], page.tall
     least = 3 if height < 16 else 5 if height < 30 else 6
     page.table_least = least + (2 if report and height >= 16 else 0)
-    share = 6 if len(page.gpus) <= 1 else 4
+    share = 6 if len(page.gpus) <= 1 else 5 if len(page.gpus) == 2 else 4
     wanted = height * 11 // 20 if report else height // share
     page.table_wanted = max(page.table_least, wanted)
     return 0

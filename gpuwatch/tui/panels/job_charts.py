@@ -516,7 +516,7 @@ _MEGABYTE = 1024.0 * 1024.0
 
 _TURNS = (0, 1, 0, 2, 1, 3)
 """Places of the charts in the order in which they grow by a row, again and again."""
-_MOST_ROWS = (12, 5, 3, 2)
+_MOST_ROWS = (18, 4, 2, 2)
 """Rows of each at most; those behind them, and the last of several, have one."""
 _WAVES = {"main"}
 """Charts behind the GPU's that move, and are worth their rows before those that hardly do."""

@@ -29,7 +29,7 @@ from gpuwatch.diagnosis.finding import severity_place
 from gpuwatch.tui.charts.strips import ASCII, HIGHEST, Columns, Glyphs, TimeWindow, mean_shown
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
-from gpuwatch.tui.panels.findings import cause, cause_of, severity_sign
+from gpuwatch.tui.panels.findings import cause_of, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import View
 
@@ -244,7 +244,7 @@ def _named(found: Sequence[FindingMark], cells: int, glyphs: Glyphs) -> str:
     rules = {one.rule for one in found}
     if len(rules) > 1:
         return units.plural(len(rules), "finding")
-    return fit(cause(rules.pop()), cells, glyphs.ellipsis) if rules else ""
+    return fit(cause_of(found[0]), cells, glyphs.ellipsis) if rules else ""
 
 
 _LABEL_CELLS = 12
