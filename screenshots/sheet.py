@@ -109,7 +109,7 @@ def _colours(theme: Theme) -> Iterator[str]:
 
 def _glyphs() -> Iterator[str]:
     for what, draw in (
-        ("column, to the mean solid, above pale", lambda g: g.solid[1:]),
+        ("column, to the mean; the highest of long ones a line (`▁─▔`)", lambda g: g.solid[1:]),
         ("gauge", lambda g: "".join([text for text, _ in gauge(g, 0.45, 8, "gauge")])),
         ("warning, worse, good to know", lambda g: f"{g.warning} {g.grave} {g.note}"),
         ("selected", lambda g: g.marker),
@@ -135,9 +135,8 @@ neutral until near their limit (`warn`, with a sign). Contrast is against the gr
 is held to 3 at least); distances between states are CIE76, in which 2.3 is just noticeable."""
 
 _CHART_TEXT = """\
-A chart of three rows or more has ticks at 0, 50 and 100, but for *wide* ones. One whose
-columns are longer than a third of a GPU's period has the share and the period written on it:
-`23% busy · every 4 s`."""
+A chart of three rows or more has ticks at 0, 50 and 100, but for *wide* ones.
+"""
 
 
 def sheet() -> str:

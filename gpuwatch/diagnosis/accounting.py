@@ -104,10 +104,14 @@ class GpuTime:
         """Return up to when it has worked after ``since`` without a pause: what a longer one was,
         a later look says."""
         cells, until, idle = self._cells.get(key), since, 0.0
-        for at in () if cells is None else range(bisect_right(cells.end, since), len(cells.end)):
+        if cells is None:
+            return since
+        for at in range(bisect_right(cells.end, since), len(cells.end)):
             if cells.idle[at] < IDLE_SHARE * cells.seconds[at]:
                 until, idle = cells.end[at], 0.0
-            elif (idle := idle + cells.seconds[at]) > SWING_SECONDS:
+                continue
+            idle += cells.seconds[at]
+            if idle > SWING_SECONDS:
                 break
         return until
 
