@@ -135,8 +135,7 @@ neutral until near their limit (`warn`, with a sign). Contrast is against the gr
 is held to 3 at least); distances between states are CIE76, in which 2.3 is just noticeable."""
 
 _CHART_TEXT = """\
-A chart of three rows or more has ticks at 0, 50 and 100, but for *wide* ones.
-"""
+A chart of three rows or more has ticks at 0, 50 and 100, but for *wide* ones."""
 
 
 def sheet() -> str:
