@@ -149,3 +149,16 @@ def test_the_time_of_what_is_gone_is_forgotten() -> None:
         time.sharers(number, time, 60.0 * number)
     assert len(time._cells) <= 20
     assert len(time._claims) <= 20
+
+
+def test_work_ends_at_a_pause_that_is_longer_than_a_swing() -> None:
+    """Whose cause a later look says; what is idle between steps counts with the work behind it, and
+    idle time that still goes on does not."""
+    time = GpuTime()
+    for second, idle in enumerate((0.2, 1.0, 0.3, 1.0, 1.0, 1.0, 0.0), start=1):
+        time.add("gpu", float(second), 1.0, idle)
+    assert time.worked_until("gpu", 0.0) == pytest.approx(3.0)
+    assert time.worked_until("gpu", 1.0) == pytest.approx(3.0)
+    assert time.worked_until("gpu", 4.0) == pytest.approx(7.0)
+    assert time.worked_until("gpu", 7.0) == pytest.approx(7.0)
+    assert time.worked_until("another", 5.0) == pytest.approx(5.0)
