@@ -71,7 +71,7 @@ _LARGER_SHM = Advice(
 )
 RULE = Rule(
     title="loads in main process",
-    title_in_doubt="may load in its main process",
+    title_in_doubt="may load in main process",
     gives_back="some",
     uses_workers=True,
     cure=(_PERSISTENT,),

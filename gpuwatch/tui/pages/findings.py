@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 from textual.binding import BindingType
@@ -441,17 +440,26 @@ _REASON = 28
 """Cells before the reasons of what is ruled out."""
 
 
+_ABOUT = ("What it checks", "When it is wrong")
+"""Sections of a rule's documentation that its page has; ``gpuwatch explain`` prints all."""
+
+
 def _documentation(text: str, width: int) -> list[Line]:
-    """Return the rule's own words, on wide pages in two columns. Headings stand out: what has
-    something indented below it."""
+    """Return what the rule checks and when it is wrong in its own words, on wide pages in two
+    columns."""
+    parts, heading = list[tuple[str, str]](), ""
+    for indent, words in paragraphs(text):
+        heading = words if words and not indent else heading
+        if heading in _ABOUT:
+            parts.append((indent, words))
     halves = [(width - _BETWEEN) // 2] * 2 if width >= _HALVES else [width]
-    parts, lines, ends = [*paragraphs(text), ("", "")], list[Line](), [0]
-    for (indent, words), (below, _) in pairwise(parts):
+    lines, ends = list[Line](), [0]
+    for indent, words in parts:
         if not words:
             ends.append(len(lines))
             lines.append(blank(halves[0]))
             continue
-        style = "text" if not indent and below.startswith(" ") else "label"
+        style = "label" if indent else "text"
         lines += _paragraph(words, halves[0], 5 if indent else 3, style)
     if len(halves) < 2:
         return lines

@@ -527,7 +527,9 @@ def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
     every = [shown_process(view, one, uses.get(one.key)) for one in job.members]
     if len(job.having("rank")) == 1 and view.timeline.moment is None:
         # The number of the chart, which has finer samples.
-        main = mean_shown(view.history.job(job.key, "main_thread_cpu_percent"), view.window)
+        main = mean_shown(
+            view.history.job(job.key, "main_thread_cpu_percent"), view.window_of_means
+        )
         every = [
             replace(one, main_thread_cpu_percent=main) if one.role == "rank" else one
             for one in every
@@ -543,7 +545,7 @@ def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
     # What was reported then is not kept of each rank.
     loops = {loop.key: loop for loop in job.loops if view.timeline.moment is None}
     if len(loops) == 1:
-        share = mean_shown(view.history.job(job.key, "data_wait_share"), view.window)
+        share = mean_shown(view.history.job(job.key, "data_wait_share"), view.window_of_means)
         loops = {key: replace(loop, data_wait_share=share) for key, loop in loops.items()}
     branch_of = branches([(member.pid, member.parent_pid) for member in members], view.glyphs)
     machines = _machines(view, on_gpus)
@@ -768,7 +770,7 @@ def _keys(view: View) -> Footer:
     if job is None or not shows_report(view):
         without.add("up down")
     if job is not None and ended_at(view, job) is not None:
-        of_charts = {"t", "k", "p", "[]", "<>", "c", "+-", "m"}
+        of_charts = {"t", "k", "p", "enter", "[]", "<>", "c", "+-", "m"}
         without |= {"S", *of_charts} if shows_report(view) else {"S"}
     without |= set() if view.job.first else {"j"}
     return [k for k in JOB_FOOTER if k[0] not in without and (k[0] != "q" or k[1] == leaving)]

@@ -481,12 +481,12 @@ def _trace(
 def _shown(
     view: View, series: Series | PolledThenSampled | None, now: float | None
 ) -> float | None:
-    """Return the number beside a chart: the mean of what it shows, or what it was at the moment
-    that is looked at; ``now`` where that is not known."""
+    """Return the number beside a chart: the mean of what it shows, since a change if one is marked,
+    or what it was at the moment that is looked at; ``now`` where that is not known."""
     if view.timeline.moment is not None:
         column = past_column(view, series)
         return None if column is None else column.mean
-    shown = mean_shown(series, view.window)
+    shown = mean_shown(series, view.window_of_means)
     return now if shown is None else shown
 
 

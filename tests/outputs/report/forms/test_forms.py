@@ -65,7 +65,7 @@ def test_a_cause_in_doubt_is_named_as_one(summaries: dict[str, Report]) -> None:
         if one.rule == "loader_in_main_process"
     ]
     sure = [replaced(one, advice=one.advice[1:]) for one in uses]
-    for findings, named in ((uses, "may load in its main process"), (sure, "loads in main proc")):
+    for findings, named in ((uses, "may load in main process"), (sure, "loads in main proc")):
         said = replaced(report, findings=tuple(findings))
         text = report_text(said)
         assert f"warning: {named}" in text
