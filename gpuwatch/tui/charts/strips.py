@@ -174,9 +174,9 @@ def level(value: float, limit: float, rows: int = 1) -> int:
     return max(2, min(top, 1 + ceil((top - 1) * min(1.0, value / limit) - 0.5)))
 
 
-FULL, PALE, ON_PALE, HIGHEST = "0123"
-"""Tones of a cell: solid; what was no work, above it; solid standing on such a cell; and the line
-that marks the highest."""
+FULL, PALE, ON_PALE, HIGHEST, FLOOR = "01234"
+"""Tones of a cell: solid; what was no work, above it; solid standing on such a cell; the line that
+marks the highest; and the base line of idle time."""
 
 MARKED_SECONDS = 1.0
 """Length of columns from which on the highest is marked: most swings are seen in shorter ones."""
@@ -544,13 +544,13 @@ _SAME_TONE = re.compile(r"(.)\1*")
 
 
 def _runs(text: str, tones: str, parts: Sequence[Part], *, blocks: bool) -> list[Run]:
-    """Return ``text`` as runs of one style and tone each; ``blocks``: bars have tones, which a base
-    line and dots have not."""
+    """Return ``text`` as runs of one style and tone each; without ``blocks`` what is solid has
+    none."""
     out: list[Run] = []
     for start, stop, style, of_bars in parts:
         for match in _SAME_TONE.finditer(tones, start, stop):
-            plain = match[1] == FULL and not (blocks and of_bars)
-            name = style if plain else f"{style}.{match[1]}"
+            tone = FLOOR if match[1] == FULL and not of_bars else match[1]
+            name = style if match[1] == FULL and not blocks else f"{style}.{tone}"
             out.append((text[match.start() : match.end()], name))
     return out
 

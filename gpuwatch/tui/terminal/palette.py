@@ -11,7 +11,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gpuwatch.outputs.terminal import STATE_HUES
-from gpuwatch.tui.charts.strips import ON_PALE, PALE
+from gpuwatch.tui.charts.strips import FLOOR, ON_PALE, PALE
 
 # On a dark and on a light ground.
 _HUES = {
@@ -175,7 +175,8 @@ class Palette(dict[str, Style]):
         hue, ground = Color.parse(foreground), Color.parse(background)
         apart = Color.parse(self._hues[lost]) if lost else hue
         # Of 256 colours the nearest to a quieter hue is grey.
-        solid = hue.hex if self._of_256 else ground.blend(hue, _SOLID).hex
+        share = _FLOOR if tone == FLOOR else _SOLID
+        solid = hue.hex if self._of_256 else ground.blend(hue, share).hex
         pale = (
             apart.hex
             if lost and self._of_256
@@ -208,8 +209,10 @@ _TINT = 0.09
 _SOLID = 0.64
 _LOST = 0.5
 _PALE = 0.2
+_FLOOR = 0.45
 """How much of its hue has a bar (a GPU that is busy all the time is no glaring slab) and the line
-of the highest, its part that was busy without work, and a range."""
+of the highest, its part that was busy without work, a range, and the base line of idle time: where
+all GPUs wait there are many."""
 
 
 def _hues(theme: Theme) -> dict[str, str]:

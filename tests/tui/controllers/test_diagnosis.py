@@ -495,7 +495,7 @@ def test_the_cursor_is_seen_where_the_gpu_idles() -> None:
         view.timeline = Timeline(30.0).with_cursor(now - back, now)
         frame, _ = findings.draw_evidence(view, one, 120, 60, 0, documentation=None)
         runs = [run for line in frame.lines for run in line]
-        assert any(style.endswith("/starved") for _, style in runs)
+        assert any("/starved" in style for _, style in runs)
         shown |= {style.count(":") for _, style in runs}
         assert any(style.startswith("c:") for _, style in runs), back
     assert shown == {0, 1}
