@@ -180,6 +180,8 @@ marks the highest; and the base line of idle time."""
 
 MARKED_SECONDS = 1.0
 """Length of columns from which on the highest is marked: most swings are seen in shorter ones."""
+_MARKED_ROWS = 4
+"""Rows from which on a mark has room; in lower charts it would be dust."""
 _NEARLY_FULL = 6
 """Levels from which on a cell of two tones is drawn whole: the second can only be its ground."""
 _LINES = "▁─▔"
@@ -462,7 +464,7 @@ class Strip:
         columns = list(series.columns(grid.moment, grid.column_seconds, count))
         for one in worked:
             _set_apart(columns, one, grid, wanted_from)
-        if held is None or grid.column_seconds < MARKED_SECONDS:
+        if held is None or rows < _MARKED_ROWS or grid.column_seconds < MARKED_SECONDS:
             columns = [one if one is None or type(one) is _Apart else _mean(one) for one in columns]
         drawn = [
             draw_column(column, limit, glyphs, rows, apart=type(column) is _Apart)

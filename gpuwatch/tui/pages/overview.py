@@ -395,8 +395,8 @@ _VERDICT = edge_panel("verdict", lambda _: Title("verdict", (("d", "why", "findi
 def _of_gpus(page: Page) -> Title:
     name, headings = gpu_rows.title(page)
     keys = ("enter", "open", "open"), *range_keys(page)
-    # In one row charts are dots up to the mean.
-    legend = "" if page.overview.style is GpuStyle.SINGLE else chart_legend(page, LEAD)
+    # Low charts have no room for the line.
+    legend = chart_legend(page, LEAD) if page.overview.style is GpuStyle.STACKED else ""
     return Title(name, keys, headings, legend=legend)
 
 

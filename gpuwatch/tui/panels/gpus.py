@@ -502,6 +502,8 @@ NUMBER_END = 22
 """The cell behind the numbers before a chart."""
 _LIST_LEAD = NUMBER_END + 2
 """Cells before a chart that has no scale beside it."""
+_MANY = 3
+"""GPUs from which on a list of them has one word again and again."""
 _LABEL_WIDTH = 7
 _STATE_WIDTH = 10
 _NAME_WIDTH = 9
@@ -582,6 +584,9 @@ class GpuPainter:
         """The limits are in the headings, or with the numbers where GPUs differ."""
         self._columns = self._number_columns()
         self._state = UNKNOWN
+        # What all of many do the verdict says in its colour, and rows in grey.
+        words = {state_of(view, gpu).word for gpu in gpus} if len(gpus) >= _MANY else set()
+        self._quiet_words = len(words) == 1
         self._now: float | None = None
         """Busy percent of the GPU that is drawn, at the newest look."""
         self.spans: list[tuple[int, int]] = []
@@ -651,6 +656,9 @@ class GpuPainter:
         return self._lined_up(gpu, state, metrics, rows)
 
     # -- parts ----------------------------------------------------------------------------
+
+    def _word_style(self, state: GpuState) -> str:
+        return "label" if self._quiet_words else state.hue
 
     def _begin(self, gpu: Gpu, width: int) -> Row:
         """Begin a line: the selection mark, the sign of the finding that leads for the GPU, or a
@@ -857,7 +865,7 @@ class GpuPainter:
         if self._named:
             self._add_name(begin, gpu).add(" ")
         if self._width >= _NARROW:
-            begin.add(left(state.word, _STATE_WIDTH), state.hue)
+            begin.add(left(state.word, _STATE_WIDTH), self._word_style(state))
         room = self._width - self._lead - self.cells_beside
         work = None
         if room > 0:
@@ -944,7 +952,7 @@ class GpuPainter:
         if not self._alike:
             self._add_name(row, gpu, 16).add(" ")
         if self._width >= _NARROW:
-            row.add(left(state.word, _STATE_WIDTH), state.hue)
+            row.add(left(state.word, _STATE_WIDTH), self._word_style(state))
         return self._beside(row, gpu, scaled_metrics(self._view, gpu, self._width))
 
     def _beside(self, row: Row, gpu: Gpu, metrics: Metrics) -> Line:

@@ -97,12 +97,13 @@ def test_what_was_no_work_stands_above_the_work() -> None:
 
 
 def test_the_highest_is_marked_where_columns_are_longer_than_a_swing() -> None:
-    """Ten seconds in ten columns have lines; in twenty they are bars alone."""
+    """Ten seconds in ten columns have lines; in twenty, or in few rows, they are bars alone."""
     series = SampledSeries()
     for tenth in range(1, 101):
         series.add_reading(tenth / 10, 100.0 * (tenth % 2))
-    for width, marked in ((10, True), (20, False)):
-        lines = Strip().draw(series, TimeWindow(10.0, 10.0), width, 100.0, UNICODE, "fed", 2, ())
+    window = TimeWindow(10.0, 10.0)
+    for width, rows, marked in ((10, 4, True), (20, 4, False), (10, 2, False)):
+        lines = Strip().draw(series, window, width, 100.0, UNICODE, "fed", rows, ())
         styles = {style for line in lines for _, style in line}
         assert (f"fed.{HIGHEST}" in styles) == marked
 

@@ -818,3 +818,26 @@ def test_one_gpu_has_a_chart_of_what_it_waits_for(size: tuple[int, int]) -> None
             next(y for y, line in enumerate(lines) if re.match(rf"\W*.*{label}.*│", line))
         )
     assert places[0] == places[1]
+
+
+def test_a_word_that_all_gpus_have_is_said_in_grey() -> None:
+    """The verdict has its colour; one that does something else has its own."""
+    what = scene("starved", 8)
+    view = view_of(what)
+    view.diagnosis = diagnosis(what.now, starved(what.now, gpus=tuple(g.uuid for g in view.gpus)))
+    styles = {
+        style
+        for line in overview.draw(view, 120, 40).lines
+        for text, style in line
+        if text.strip() == "starved"
+    }
+    assert styles == {"label"}
+    some = tuple(one.uuid for one in view.gpus[:3])
+    view.diagnosis = diagnosis(what.now, starved(what.now, gpus=some))
+    styles = {
+        style
+        for line in overview.draw(view_of(what, diagnosis=view.diagnosis), 120, 40).lines
+        for text, style in line
+        if text.strip() == "starved"
+    }
+    assert styles == {"starved"}
