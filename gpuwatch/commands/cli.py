@@ -75,7 +75,7 @@ _PARTS = {
     "merge": "gpuwatch report and diagnose take several FILEs",
     "stacks": "gpuwatch diagnose --stacks --pid PID samples them",
 }
-"""What people look for as a command, and which one does it."""
+"""Commands that people look for and that do not exist, and the one that does it."""
 _EXAMPLES = (
     ("gpuwatch", "the dashboard; --demo simulates a machine"),
     ("gpuwatch --pid 4242", "only the job of this process"),

@@ -29,7 +29,7 @@ class _Cells(NamedTuple):
     seconds: array[float]
     idle: array[float]
     left: array[float]
-    """That no cause has taken."""
+    """Seconds that no cause has taken."""
     idle_left: array[float]
 
 

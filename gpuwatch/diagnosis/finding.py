@@ -182,7 +182,7 @@ class Finding:
     """A sentence: what and where, with its numbers."""
     gpus: tuple[GpuKey, ...] = ()
     late: tuple[GpuKey, ...] = ()
-    """Those of them that the others wait for."""
+    """GPUs of the finding that the other GPUs wait for."""
     job: ProcessKey | None = None
     since_unix_seconds: float | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -209,7 +209,7 @@ class Finding:
     says: str = ""
     """The summary with places for its GPUs (``sentence.filled``)."""
     short: tuple[str, ...] = ()
-    """The same in fewer words for less room, the longest first, with places for its GPUs."""
+    """Shorter forms of ``says``, the longest first, with places for the names of GPUs."""
     members: tuple[Finding, ...] = ()
     """Findings of which it is made where several jobs, or GPUs of no known job, have one cause."""
 

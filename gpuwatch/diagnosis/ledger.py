@@ -67,7 +67,7 @@ class Episode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     says: Text = ""
     """The summary with places for its GPUs, as it is said of several jobs at once."""
     short: tuple[Text, ...] = ()
-    """The same in fewer words, as a finding has it."""
+    """Shorter forms of the summary, as ``Finding.short``."""
     confidence: Share = 0.0
     """Likelihood that the cause named is the right one, when it was surest; sentence, evidence and
     advice are as they were then, or as they were last (``Ledger(newest=True)``)."""
@@ -82,7 +82,7 @@ class Episode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus: tuple[GpuKey, ...] = ()
     """All GPUs that it was ever about."""
     late: tuple[GpuKey, ...] = ()
-    """Those that the others waited for."""
+    """GPUs of the episode that the other GPUs waited for."""
     begin_unix_seconds: UnixSeconds = 0.0
     end_unix_seconds: UnixSeconds | None = None
     """``None`` while it holds."""

@@ -1,4 +1,4 @@
-"""All that a rule is made of. A rule is one module in ``rules``, named for the fault: a docstring
+"""Parts that a rule is made of. A rule is one module in ``rules``, named for the fault: a docstring
 that documents it, ``RULE`` with what else is known of it, named thresholds with their reasons, and
 one pure function ``check``. It looks at one ``Window``: a job with its GPUs, or one GPU of which no
 job is known.
@@ -26,7 +26,7 @@ class Firing:
     summary: str
     """A sentence, with ``sentence.GPUS`` for its GPUs: it is said of those of other jobs, too."""
     short: tuple[str, ...] = ()
-    """The same in fewer words for less room, the longest first: at most 76 cells, then 36."""
+    """Shorter forms of the summary, the longest first: at most 76 cells, then 36."""
     evidence: Sequence[Evidence | None]
     """Readings that it rests on; ``None`` for one that was not read and says nothing."""
     advice: Sequence[Advice] | None = None
@@ -38,11 +38,12 @@ class Firing:
     gpus: tuple[GpuKey, ...] = ()
     """GPUs that it is about; empty: all of the window."""
     late: tuple[GpuKey, ...] = ()
-    """Those of them that the others wait for."""
+    """GPUs of the firing that the other GPUs wait for."""
     lost_share: float | None = None
     """0 to 1: the share of the window's time those GPUs lost to it; ``None``: nothing is lost."""
     lost_while_busy: bool = False
-    """That time was lost while a kernel was resident, though the rule is one of idle time."""
+    """Whether ``lost_share`` was lost while a kernel was resident, though the rule is one of idle
+    time."""
     pauses: tuple[Pause, ...] = ()
     """The time was lost in these and nowhere else; ``lost_share`` is then of the time over which
     pauses are remembered."""

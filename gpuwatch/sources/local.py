@@ -231,7 +231,7 @@ class DriverLink:
         self.answered = False
         """The reading collected last is the driver's answer to the look asked for."""
         self.silent = False
-        """It has not answered in time (a failure is an answer)."""
+        """Whether the driver has not answered in time (a failure is an answer)."""
 
     def open(self) -> None:
         """Start waking the driver; returns at once."""

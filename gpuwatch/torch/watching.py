@@ -181,7 +181,7 @@ class _Loop(Iterator[Batch]):
             self._back = None
 
     def _ends(self) -> None:
-        """Also when the interpreter is half gone."""
+        """End the watching, also when the interpreter is half gone."""
         try:
             if self._depth is not None:
                 depth, self._depth = self._depth, None

@@ -117,11 +117,11 @@ class Feeding:
     def __init__(self) -> None:
         self._worked_at: dict[ProcessKey, float] = {}
         self._idle: dict[ProcessKey, bool] = {}
-        """It has done nothing since it was first seen."""
+        """Whether each worker has done nothing since it was first seen."""
         self._fed: frozenset[ProcessKey] = frozenset()
-        """Those that fed at the look before."""
+        """Workers that fed the job at the previous look."""
         self.apart: frozenset[ProcessKey] = frozenset()
-        """Those that have been left out before: they are of another loader than those that fed."""
+        """Workers of another loader than the one that feeds the job; they stay left out."""
 
     def of(self, workers: Sequence[JobMember], at: float) -> list[JobMember]:
         """Return the workers that feed: of a training process of which none is seen to work those
@@ -270,8 +270,8 @@ class Restarts:
         self._named_at = 0.0
         """Moment when the newest restart was first seen."""
         self._awaited_until: float | None = None
-        """They have gone, and others have taken their place before: until then others are awaited,
-        who import for seconds before they are known as workers."""
+        """Moment until which new workers are awaited after the old ones have gone, where that has
+        happened before: new ones import for seconds before they are known as workers."""
         self._generation: frozenset[ProcessKey] = frozenset()
         """Workers that began together, when the first of them did, and when they were seen last."""
         self._began = self._there_at = -math.inf

@@ -63,11 +63,11 @@ class Evidence:
     libraries: Libraries = NO_LIBRARIES
     uses_gpu: bool = False
     reports: bool = False
-    """It says itself that it trains, through ``gpuwatch.torch``."""
+    """Whether the process reports its training loop through ``gpuwatch.torch``."""
     reported_numbers: RankNumbers | None = None
     """Which rank it says it is."""
     settled: bool = True
-    """It has been there for ``SETTLE_SECONDS``."""
+    """Whether the process is at least ``SETTLE_SECONDS`` old."""
     orphaned: bool = False
     """Its parent has ended."""
 

@@ -99,7 +99,7 @@ class Table(NamedTuple):
 
 
 class ToDo(NamedTuple):
-    """What to do about one finding, and what it cost: what the verdict says is left out."""
+    """Advice on one finding, and what the finding cost, without what the verdict says already."""
 
     cause: str
     severity: str

@@ -525,7 +525,7 @@ class FindingUse(Part, frozen=True):
     says: str = ""
     """The summary with places for the names of GPUs, as it is said of several jobs at once."""
     short: tuple[str, ...] = ()
-    """The same in fewer words, for less room, with places for the names of GPUs."""
+    """Shorter forms of the sentence, with places for the names of GPUs."""
     evidence: tuple[Evidence, ...] = ()
     advice: tuple[Advice, ...] = ()
     gain: Gain | None = None
@@ -538,7 +538,7 @@ class FindingUse(Part, frozen=True):
     gpus: tuple[GpuKey, ...] = ()
     """All GPUs that it was ever about."""
     late: tuple[GpuKey, ...] = ()
-    """Those of them that the others waited for."""
+    """GPUs of the finding that the other GPUs waited for."""
     holds_at_end: bool = False
     seconds: Amount = 0.0
     """Time in which it held."""

@@ -262,7 +262,7 @@ class _Cure:
 _Where = tuple[Owner, str]
 """An owner, and the machine."""
 _Charged = tuple[_Where, Account, Mapping[str, _Cure]]
-"""What is charged to an owner on one machine, and what cures would have given back, by rule."""
+"""GPU time charged to an owner on one machine, and what cures would have given back, by rule."""
 
 
 class Ranker:

@@ -55,7 +55,7 @@ class FindingBrief(Struct, frozen=True, omit_defaults=True):
     severity: Text
     summary: Text
     short: tuple[Text, ...] = ()
-    """The same in fewer words, for less room, the longest first."""
+    """Shorter forms of the sentence, the longest first."""
     since_unix_seconds: UnixSeconds | None = None
     cost_gpu_seconds: Amount | None = None
     """GPU time lost to it so far."""

@@ -52,7 +52,7 @@ class Connection(NamedTuple):
     ends: tuple[bytes, bytes]
     """Its own address and port, and the other end's."""
     waits: bool
-    """It waits for an answer, or data is on its way."""
+    """Whether the connection waits for an answer, or data is on its way."""
     sent: int
     received: int
 

@@ -252,7 +252,7 @@ class Named(NamedTuple):
     gpu: int | None = None
     """Number of the GPU, where a log has a column for each."""
     about_gpus: bool = False
-    """It says so, in any words."""
+    """Whether the heading says, in any words, that it is about GPUs."""
 
 
 _SAME = _tags(

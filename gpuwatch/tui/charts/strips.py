@@ -56,7 +56,7 @@ class Glyphs:
     trunk: str
     rule: str
     track: str
-    """What a gauge has not reached: unlike what it has, also without colours."""
+    """Part of a gauge that is not reached: its shape differs, too, and not the colour alone."""
     corners: str
     """Corners of boxes: both ends of the top, of a line between two parts, of the bottom."""
     tick: str

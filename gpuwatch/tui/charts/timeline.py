@@ -113,10 +113,10 @@ class FindingMark:
     change: str = ""
     """The first change to make."""
     brief: str = ""
-    """The same for less room, as in ``Advice``."""
+    """The first change to make in fewer words, as in ``Advice.brief``."""
     gpus: tuple[GpuKey, ...] = ()
     late: tuple[GpuKey, ...] = ()
-    """Those of them that the others wait for."""
+    """GPUs of the finding that the other GPUs wait for."""
     in_doubt: bool = False
     """Whether its sentence says only what may be."""
     loses_time: bool = True

@@ -279,7 +279,7 @@ _CHARTS = (
 )
 """Readings with a chart below that of how busy it is."""
 _FLAT = {"memory_used_bytes", "temperature_celsius", "sm_clock_mhz"}
-"""Those that hardly vary: one row shows them."""
+"""Readings that hardly vary: one row shows them."""
 _TURNS, _MOST_ROWS = (0, 0, 1, 2, 0, 3), (9, 5, 5, 4)
 """Places of the other charts in the order in which they grow by a row, and how far."""
 _BELOW, _BELOW_SMALL = 20, 6

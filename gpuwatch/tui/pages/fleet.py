@@ -132,7 +132,7 @@ class FleetRow:
 
 @dataclass(slots=True)
 class Fleet:
-    """All machines, and how they are sorted, filtered and selected."""
+    """Machines of the fleet, and how they are sorted, filtered and selected."""
 
     members: Sequence[FleetRow]
     jobs: list[FleetRow] = field(default_factory=list)

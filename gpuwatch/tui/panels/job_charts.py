@@ -116,7 +116,7 @@ class Trace:
     held: Sequence[Held] | None = None
     """Chart of how busy GPUs are: when findings held them up."""
     words: Sequence[tuple[str, str, str]] = ()
-    """What more is said below the label, where the chart is high enough: a word, the number that
+    """Words below the label, where the chart is high enough: a word, the number that
     goes with it, and their style."""
 
     @property

@@ -58,7 +58,7 @@ class TableRow(NamedTuple):
     command: str = ""
     """Command. A process that serves a rank, and has the same command, by its role."""
     rank: str = ""
-    """What stands before the command of one of several ranks: ``rank 0: ``."""
+    """Text before the command of one of several ranks: ``rank 0: ``."""
     spark: Sequence[Run] = ()
     """Its chart; drawn for the rows in sight."""
     together: tuple[Process, ...] = ()

@@ -70,7 +70,7 @@ def looks(window: Window) -> str:
 
 
 IF_ONE_JOB = "if they run one job"
-"""The same of a short sentence."""
+"""Condition at the end of a short sentence about GPUs of which no job is known."""
 
 
 def waits_briefly(
