@@ -584,9 +584,10 @@ class GpuPainter:
         """The limits are in the headings, or with the numbers where GPUs differ."""
         self._columns = self._number_columns()
         self._state = UNKNOWN
+        self._states = {gpu.uuid: state_of(view, gpu) for gpu in gpus}
         # What all of many do the verdict says in its colour, and rows in grey.
-        words = {state_of(view, gpu).word for gpu in gpus} if len(gpus) >= _MANY else set()
-        self._quiet_words = len(words) == 1
+        words = {state.word for state in self._states.values()}
+        self._quiet_words = len(gpus) >= _MANY and len(words) == 1
         self._now: float | None = None
         """Busy percent of the GPU that is drawn, at the newest look."""
         self.spans: list[tuple[int, int]] = []
@@ -645,7 +646,7 @@ class GpuPainter:
     def draw(self, gpu: Gpu, rows: int) -> list[Line]:
         """Draw ``gpu`` in exactly ``rows`` lines."""
         self.spans = []
-        state = self._state = state_of(self._view, gpu)
+        state = self._state = self._states[gpu.uuid]
         self._now = getattr(gpu.reading, busy_name(gpu.reading))
         gpu = shown_gpu(self._view, gpu)
         metrics = scaled_metrics(self._view, gpu, self._width)
@@ -871,7 +872,7 @@ class GpuPainter:
         if room > 0:
             work = work_said(self._view, gpu, state, self._window.grid(room))
         if rows == 1 and work is not None and begin.used <= self._number_end - 8:
-            # What is busy above it is none.
+            # The busy time above it was no work.
             label, said, _ = work
             label = label if len(label) <= 4 else GPU["sm_active_percent"].short
             begin.pad_to(self._number_end - 8).add(left(label, 4), "label")
@@ -946,7 +947,7 @@ class GpuPainter:
 
     def brief(self, gpu: Gpu) -> Line:
         """Draw ``gpu`` in one line without the busy chart. The first has the labels of all."""
-        state = self._state = state_of(self._view, gpu)
+        state = self._state = self._states[gpu.uuid]
         gpu = shown_gpu(self._view, gpu)
         row = self._begin(gpu, self._width)
         if not self._alike:

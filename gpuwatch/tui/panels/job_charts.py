@@ -294,10 +294,12 @@ def count_of(page: Page) -> int:
     by what the job is."""
     job, view, height = page.job, page.view, page.tall
     assert job is not None
+    if "count" not in page.decided:
+        traces = lanes(view, job, page.gpus, each_gpu=bool(page.gpus))
+        page.decided["count"] = 1 + len(traces) - max(1, len(page.gpus))
     reported = has_reported(view, job)
     most = (3 if height < 18 else 4 if height < 36 else 5) + reported + (reported and height >= 18)
-    traces = lanes(view, job, page.gpus, each_gpu=bool(page.gpus))
-    return min(most, 1 + len(traces) - max(1, len(page.gpus)))
+    return min(most, cast("int", page.decided["count"]))
 
 
 def shown(page: Page) -> list[tuple[Trace, int]]:
