@@ -178,8 +178,14 @@ FULL, PALE, ON_PALE, HIGHEST, FLOOR = "01234"
 """Tones of a cell: solid; what was no work, above it; solid standing on such a cell; the line that
 marks the highest; and the base line of idle time."""
 
+SHADES = 16
+"""Shades that the bars of a tall chart have from bottom to top."""
+
 MARKED_SECONDS = 1.0
 """Length of columns from which on the highest is marked: most swings are seen in shorter ones."""
+_SWING_SECONDS = 3.0
+"""Length of a swing, peaks of which are seen at least so often."""
+_SHADED_ROWS = 8
 _MARKED_ROWS = 4
 """Rows from which on a mark has room; in lower charts it would be dust."""
 _NEARLY_FULL = 6
@@ -415,14 +421,21 @@ class Strip:
         skip = grid.first - self._first
         texts = [text[skip:].ljust(width) for text in self._texts]
         tones = [one[skip:].ljust(width, FULL) for one in self._tones]
-        parts = [(0, width, style, True)]
+        parts = bottom = [(0, width, style, True)]
         if held is not None:
-            parts = _parts(texts[-1], glyphs.solid[1], grid, style, held)
-        drawn_of = (texts, tones, parts)
+            parts, bottom = _parts(texts[-1], glyphs.solid[1], grid, style, held)
+        drawn_of = (texts, tones, parts, bottom)
         if drawn_of != self._drawn_of:
             self._drawn_of = drawn_of
             rows_drawn = zip(texts, tones, strict=True)
-            self._drawn = [_runs(*row, parts, blocks=glyphs.tones) for row in rows_drawn]
+            self._drawn = [
+                _runs(
+                    *row,
+                    bottom if number == rows - 1 else parts,
+                    _shade(number, rows) if glyphs.tones else None,
+                )
+                for number, row in enumerate(rows_drawn)
+            ]
         lines = self._drawn
         if window.cursor is not None:
             cell = grid.place(window.cursor)
@@ -445,7 +458,9 @@ class Strip:
         key = (grid.column_seconds, limit, glyphs.name, rows, worked)
         same = series == self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
-        settle = int(_SETTLE_SECONDS / grid.column_seconds) + 2
+        marked = held is not None and rows >= _MARKED_ROWS and grid.column_seconds >= MARKED_SECONDS
+        beside = int(_SWING_SECONDS / grid.column_seconds) if marked else 0
+        settle = int(_SETTLE_SECONDS / grid.column_seconds) + 2 + beside
         if not same or start < self._first or last < newest or start > newest:
             self._series, self._key = series, key
             self._first = wanted_from = start
@@ -461,11 +476,10 @@ class Strip:
         count = last - wanted_from + 1
         if count <= 0:
             return
-        columns = list(series.columns(grid.moment, grid.column_seconds, count))
+        columns = list(series.columns(grid.moment, grid.column_seconds, count + beside))
+        columns = _highest_of_swings(columns, beside) if marked else _means(columns)
         for one in worked:
             _set_apart(columns, one, grid, wanted_from)
-        if held is None or rows < _MARKED_ROWS or grid.column_seconds < MARKED_SECONDS:
-            columns = [one if one is None or type(one) is _Apart else _mean(one) for one in columns]
         drawn = [
             draw_column(column, limit, glyphs, rows, apart=type(column) is _Apart)
             for column in columns
@@ -475,8 +489,21 @@ class Strip:
             self._tones[row] += "".join([tones[row] for _, tones in drawn])
 
 
-def _mean(column: Column) -> Column:
-    return column[1], column[1], column[1]
+def _means(columns: Sequence[Column | None]) -> list[Column | None]:
+    return [one and (one[1], one[1], one[1]) for one in columns]
+
+
+def _highest_of_swings(columns: Sequence[Column | None], beside: int) -> list[Column | None]:
+    """Return all but the first ``beside`` columns; between two peaks that are at most so many
+    columns away the highest is that of the lower one. Columns that are shorter than a swing share
+    its peaks, and the line through them is one and not many dashes."""
+    tops = [-1.0 if one is None else one[2] for one in columns]
+    out: list[Column | None] = []
+    for at in range(beside, len(columns)):
+        column = columns[at]
+        reach = min(max(tops[at - beside : at + 1]), max(tops[at : at + beside + 1]))
+        out.append(column and (*column[:2], reach))
+    return out
 
 
 def _set_apart(columns: list[Column | None], held: Held, grid: Grid, first: int) -> None:
@@ -501,10 +528,12 @@ Part = tuple[int, int, str, bool]
 """First cell, cell behind the last, style, and whether there are bars: not a base line alone."""
 
 
-def _parts(bottom: str, zero: str, grid: Grid, style: str, held: Sequence[Held]) -> list[Part]:
-    """Return the styles of a chart's cells by what each column was; ``bottom`` is its lowest row,
-    in which nothing but a base line is ``zero``. The room above columns has the hue of what held
-    them up."""
+def _parts(
+    bottom: str, zero: str, grid: Grid, style: str, held: Sequence[Held]
+) -> tuple[list[Part], list[Part]]:
+    """Return the styles of a chart's cells by what each column was, in all rows but the lowest and
+    in that: in ``bottom`` nothing but a base line is ``zero``. The room above columns has the hue
+    of what held them up."""
     styles, idle = [style] * len(bottom), ["idle"] * len(bottom)
     for one in held:
         first = max(0, grid.place(one.begin_seconds))
@@ -515,10 +544,15 @@ def _parts(bottom: str, zero: str, grid: Grid, style: str, held: Sequence[Held])
         styles[first : first + count] = [busy if one.of_busy else style + ground] * count
         idle[first : first + count] = [one.style + ground] * count
     bars = [True] * len(bottom)
+    upper = _equal_ones(styles, bars)
     for match in re.finditer(f"{zero}+", bottom):
         start, stop = match.span()
         styles[start:stop] = idle[start:stop]
         bars[start:stop] = [False] * (stop - start)
+    return upper, _equal_ones(styles, bars)
+
+
+def _equal_ones(styles: Sequence[str], bars: Sequence[bool]) -> list[Part]:
     parts: list[Part] = []
     stop = 0
     for (name, of_bars), cells_of_it in groupby(zip(styles, bars, strict=True)):
@@ -545,14 +579,20 @@ def draw_column(
 _SAME_TONE = re.compile(r"(.)\1*")
 
 
-def _runs(text: str, tones: str, parts: Sequence[Part], *, blocks: bool) -> list[Run]:
-    """Return ``text`` as runs of one style and tone each; without ``blocks`` what is solid has
+def _shade(row: int, rows: int) -> str:
+    """Return the shade of a row, counted from the top: the bars of a tall chart are lighter further
+    up. In a low one the steps would look like bars that stand on each other."""
+    return str((rows - 1 - row) * SHADES // rows) if rows >= _SHADED_ROWS else ""
+
+
+def _runs(text: str, tones: str, parts: Sequence[Part], shade: str | None) -> list[Run]:
+    """Return ``text`` as runs of one style and tone each; without a ``shade`` what is solid has
     none."""
     out: list[Run] = []
     for start, stop, style, of_bars in parts:
         for match in _SAME_TONE.finditer(tones, start, stop):
             tone = FLOOR if match[1] == FULL and not of_bars else match[1]
-            name = style if match[1] == FULL and not blocks else f"{style}.{tone}"
+            name = style if match[1] == FULL and shade is None else f"{style}.{tone}{shade or ''}"
             out.append((text[match.start() : match.end()], name))
     return out
 

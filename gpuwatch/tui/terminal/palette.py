@@ -11,7 +11,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gpuwatch.outputs.terminal import STATE_HUES
-from gpuwatch.tui.charts.strips import FLOOR, ON_PALE, PALE
+from gpuwatch.tui.charts.strips import FLOOR, ON_PALE, PALE, SHADES
 
 # On a dark and on a light ground.
 _HUES = {
@@ -143,6 +143,7 @@ class Palette(dict[str, Style]):
         if name[1:2] == ":":
             surface, name = name[0], name[2:]
         name, _, tone = name.partition(".")
+        tone, shade = tone[:1], tone[1:]
         name, _, tint = name.partition("/")
         name, _, lost = name.partition("+")
         hue, bold, reverse = _LOOKS.get(name, (name, None, False))
@@ -154,7 +155,7 @@ class Palette(dict[str, Style]):
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
-            return self._toned(foreground, background, tone, lost)
+            return self._toned(foreground, background, tone, shade, lost)
         if self._ansi and surface == "s":
             # A row of many hues turned around is hard to read.
             foreground, bold, reverse = self._hues["text"], None, True
@@ -169,13 +170,13 @@ class Palette(dict[str, Style]):
             )
         return Style(color=foreground, bgcolor=background, bold=bold, reverse=reverse or None)
 
-    def _toned(self, foreground: str, background: str, tone: str, lost: str) -> Style:
+    def _toned(self, foreground: str, background: str, tone: str, shade: str, lost: str) -> Style:
         """Return the colours of a cell of a chart; what was no work has the hue of what was
         ``lost``."""
         hue, ground = Color.parse(foreground), Color.parse(background)
         apart = Color.parse(self._hues[lost]) if lost else hue
         # Of 256 colours the nearest to a quieter hue is grey.
-        share = _FLOOR if tone == FLOOR else _SOLID
+        share = _FLOOR if tone == FLOOR else _shade(shade) if shade else _SOLID
         solid = hue.hex if self._of_256 else ground.blend(hue, share).hex
         pale = (
             apart.hex
@@ -207,12 +208,17 @@ _TINT = 0.09
 """How much of the hue a tinted ground has: quiet, and still told from the ground."""
 
 _SOLID = 0.64
+_LOWEST, _TOP = 0.5, 0.8
 _LOST = 0.5
 _PALE = 0.2
 _FLOOR = 0.45
 """How much of its hue has a bar (a GPU that is busy all the time is no glaring slab) and the line
 of the highest, its part that was busy without work, a range, and the base line of idle time: where
 all GPUs wait there are many."""
+
+
+def _shade(number: str) -> float:
+    return _LOWEST + (_TOP - _LOWEST) * int(number) / (SHADES - 1)
 
 
 def _hues(theme: Theme) -> dict[str, str]:

@@ -21,7 +21,7 @@ from gpuwatch.core.private_files import make_folder, private, state_folder
 _CELL_WIDTH, _CELL_HEIGHT, _BASE_LINE, _MARGIN = 8.4, 18.0, 13.6, 10.0
 _FONTS = "'Fira Code','DejaVu Sans Mono',Menlo,Consolas,'Liberation Mono',monospace"
 
-_BARS = {"─": (0.47, 0.056), "━": (0.43, 0.14)} | {
+_BARS = {"─": (0.5, 1 / 18), "━": (0.43, 0.14)} | {
     block: (1 - eighths / 8, eighths / 8) for eighths, block in enumerate("▁▂▃▄▅▆▇█", start=1)
 }
 """Top and height of what is as wide as its cells, as shares of a cell's height."""
@@ -30,8 +30,8 @@ _BOXES = {
     "├": "rud", "┤": "lud", "┬": "lrd", "┴": "lru", "┼": "lrud", "╵": "u",
     "╭": "rd", "╮": "ld", "╰": "ru", "╯": "lu",
 }  # fmt: skip
-"""Box characters as strokes from the middle of the cell: left, right, up, down."""
-_STROKES = {"l": (-0.5, 0.0), "r": (0.5, 0.0), "u": (0.0, -0.5), "d": (0.0, 0.5)}
+"""Box characters as strokes from the middle of the cell: left, right, up, down; corners are
+round."""
 _SHAPES = "▁-█\u2800-\u28ff▌─━╾" + "".join(_BOXES)
 # What has one place: a run of a block or of a line, any other shape, a word, blanks.
 _PARTS = re.compile(rf"([▁-█─━])\1*|[{_SHAPES}]|[^ {_SHAPES}]+| +")
@@ -107,10 +107,20 @@ def _shape(x: int, y: int, part: str, fill: str, more: str) -> str:
             ]
         )
     if first in _BOXES:
-        middle = f"M{left + _CELL_WIDTH / 2:.1f} {top + _CELL_HEIGHT / 2:.1f}"
-        strokes = [_STROKES[side] for side in _BOXES[first]]
-        ways = [f"{middle}l{dx * _CELL_WIDTH:.1f} {dy * _CELL_HEIGHT:.1f}" for dx, dy in strokes]
-        return f'<path d="{"".join(ways)}" stroke="{fill}" fill="none"/>'
+        # On whole points, where a stroke is sharp.
+        across, along = int(left + _CELL_WIDTH / 2) + 0.5, top + _CELL_HEIGHT / 2 + 0.5
+        edges = {"l": f"H{left:.1f}", "r": f"H{left + _CELL_WIDTH:.1f}"}
+        edges |= {"u": f"V{top:.1f}", "d": f"V{top + _CELL_HEIGHT:.1f}"}
+        sides = _BOXES[first]
+        if first in "╭╮╰╯":
+            begin = across + (4.0 if sides[0] == "r" else -4.0)
+            bend = along + (4.0 if sides[1] == "d" else -4.0)
+            ways = f"M{begin} {along}Q{across} {along} {across} {bend}{edges[sides[1]]}"
+            ways += f"M{begin} {along}{edges[sides[0]]}"
+        else:
+            ways = "".join([f"M{across} {along}{edges[side]}" for side in sides])
+        curved = ' shape-rendering="auto"' * (first in "╭╮╰╯")
+        return f'<path d="{ways}" stroke="{fill}" fill="none"{curved}/>'
     return (
         f'<text x="{left:.1f}" y="{top + _BASE_LINE:.1f}" textLength="{cells * _CELL_WIDTH:.1f}" '
         f'fill="{fill}"{more}>{escape(part, quote=False)}</text>'
