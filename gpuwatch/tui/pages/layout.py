@@ -15,6 +15,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from gpuwatch.core.model import Gpu, Job
+from gpuwatch.diagnosis.finding import WINDOW_SECONDS
 from gpuwatch.tui.charts.strips import MARKED_SECONDS, Glyphs, TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import Footer
@@ -264,9 +265,13 @@ def edge_panel(name: str, title: Callable[[Page], Title]) -> Panel:
 
 
 def range_keys(page: Page) -> Footer:
-    """Return the key that changes how much time the charts show, and how much that is."""
-    span = span_in(page.view.timeline.span_seconds, (" s", " min", " h"))
-    return (("[]", f"range: {span}", "zoom(1)"),)
+    """Return the key that changes how much time the charts show, how much that is, and of how much
+    the numbers beside them are means, where that is more."""
+    view, units = page.view, (" s", " min", " h")
+    span = view.timeline.span_seconds
+    longer = view.timeline.moment is None and span < WINDOW_SECONDS
+    means = ", means of 1 min" if longer else ""
+    return (("[]", f"range: {span_in(span, units)}{means}", "zoom(1)"),)
 
 
 def chart_legend(page: Page, lead: int) -> str:

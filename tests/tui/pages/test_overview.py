@@ -736,8 +736,8 @@ def test_advice_comes_before_the_key_that_the_footer_has_too() -> None:
 
 @pytest.mark.parametrize(("scenario", "gpus"), [("starved", 1), ("imbalanced", 4), ("mixed", 8)])
 def test_a_process_alone_on_its_gpu_is_as_busy_as_the_gpu(scenario: str, gpus: int) -> None:
-    """Both numbers are means over the time that the charts show, of the driver's fine samples."""
-    what = scene(scenario, gpus, seconds=44)
+    """Both numbers are means over a minute, of the driver's fine samples."""
+    what = scene(scenario, gpus, seconds=90)
     view, compared = view_of(what), 0
     for card in what.now.gpus:
         there = [one for one in what.now.processes if one.gpu_uuid == card.uuid]
