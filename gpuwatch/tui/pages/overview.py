@@ -10,6 +10,7 @@ from textual import events
 from textual.binding import BindingType
 
 from gpuwatch.core import units
+from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import Host, Process
 from gpuwatch.core.registry import HOST as FIELDS
 from gpuwatch.core.registry import Field
@@ -164,9 +165,11 @@ def _in_memory(host: Host) -> list[Run]:
     return facts
 
 
-def _busiest(percents: tuple[float | None, ...], bars: str) -> str:
-    known = [value for value in percents if value is not None]
-    return bars[max(1, min(8, round(max(known) / 12.5)))] if known else " "
+def _core_bar(percents: tuple[float | None, ...], bars: str) -> str:
+    """Return the bar of a few cores: of their mean, so that all bars together are as full as all
+    cores are busy."""
+    busy = mean(percents)
+    return " " if busy is None else bars[max(1, min(8, round(busy / 12.5)))]
 
 
 class _HostPainter:
@@ -299,7 +302,7 @@ class _HostPainter:
         return row
 
     def _cores(self, row: Row) -> Row:
-        """Add a bar for each core, now; where they are too many, the busiest of each few."""
+        """Add a bar for each core, now; where they are too many, one for each few."""
         row.add("  ").add(left("cores", _HEAD_WIDTH), "label")
         percents = self._host.core_percents or ()
         count, bars, note = len(percents), len(percents), ""
@@ -312,7 +315,7 @@ class _HostPainter:
             note = f" {each} cores a bar" if has_note else ""
         ends = [count * place // max(1, bars) for place in range(bars + 1)]
         groups = [percents[first:end] for first, end in pairwise(ends)]
-        row.add("".join([_busiest(group, self._glyphs.core) for group in groups]), f"host.{FULL}")
+        row.add("".join([_core_bar(group, self._glyphs.core) for group in groups]), f"host.{FULL}")
         return row.add(note, "dim")
 
     def _facts(self, row: Row, facts: list[Run]) -> Line:

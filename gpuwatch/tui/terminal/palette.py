@@ -21,7 +21,7 @@ _HUES = {
     "gauge": ("#6e8faa", "#64788c"),
     "area": ("#727f89", "#7f92a2"),
     "host": ("#7fb4b8", "#1f7a80"),
-    "main": ("#dda06e", "#b0561a"),
+    "main": ("#6a9ac8", "#386896"),
     "worker": ("#6a9ac8", "#386896"),
     "disk": ("#938ebc", "#665d9f"),
     "dim": ("#848e99", "#626b75"),
@@ -80,7 +80,7 @@ _ANSI = {
     "gauge": "cyan",
     "area": "bright_black",
     "host": "cyan",
-    "main": "yellow",
+    "main": "cyan",
     "worker": "cyan",
     "disk": "magenta",
     "dim": "bright_black",
@@ -155,7 +155,7 @@ class Palette(dict[str, Style]):
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
-            return self._toned(foreground, background, tone, shade, lost)
+            return self._toned(foreground, background, tone, shade or name, lost)
         if self._ansi and surface == "s":
             # A row of many hues turned around is hard to read.
             foreground, bold, reverse = self._hues["text"], None, True
@@ -176,7 +176,7 @@ class Palette(dict[str, Style]):
         hue, ground = Color.parse(foreground), Color.parse(background)
         apart = Color.parse(self._hues[lost]) if lost else hue
         # Of 256 colours the nearest to a quieter hue is grey.
-        share = _FLOOR if tone == FLOOR else _shade(shade) if shade else _SOLID
+        share = _FLOOR if tone == FLOOR else _share(shade)
         solid = hue.hex if self._of_256 else ground.blend(hue, share).hex
         pale = (
             apart.hex
@@ -207,7 +207,8 @@ def _nearest(color: TerminalColor | None) -> TerminalColor | None:
 _TINT = 0.09
 """How much of the hue a tinted ground has: quiet, and still told from the ground."""
 
-_SOLID = 0.64
+_SOLID, _BESIDE = 0.64, 0.46
+_HUES_BESIDE = {"area", "worker", "main", "disk", "host", "gauge"}
 _LOWEST, _TOP = 0.5, 0.8
 _LOST = 0.5
 _PALE = 0.2
@@ -217,8 +218,11 @@ of the highest, its part that was busy without work, a range, and the base line 
 all GPUs wait there are many."""
 
 
-def _shade(number: str) -> float:
-    return _LOWEST + (_TOP - _LOWEST) * int(number) / (SHADES - 1)
+def _share(of: str) -> float:
+    """Return how much of its hue a bar has, by its shade in a tall chart or by its style."""
+    if of.isdecimal():
+        return _LOWEST + (_TOP - _LOWEST) * int(of) / (SHADES - 1)
+    return _BESIDE if of in _HUES_BESIDE else _SOLID
 
 
 def _hues(theme: Theme) -> dict[str, str]:

@@ -87,11 +87,12 @@ def test_a_job_is_named_beside_its_finding_but_not_on_its_own_page() -> None:
     """There the first line says whose the page is."""
     what = scene("starved", 1, attached=True)
     found = diagnosis(what.now, starved(what.now))
-    below = job_drawn(job_view_of(what, diagnosis=found), 200, 50)[3]
-    assert "num_workers 2 -> 8" in below
-    assert "PID" not in below
+    change, known = job_drawn(job_view_of(what, diagnosis=found), 200, 50)[3:5]
+    assert "num_workers 2 -> 8" in change
+    assert "sure, since" in known
+    assert "PID" not in change + known
     on_overview = drawn(view_of(what, diagnosis=found), 200, 50)
-    assert any("num_workers 2 -> 8" in line and "PID 4242" in line for line in on_overview)
+    assert any("sure, since" in line and "PID 4242" in line for line in on_overview)
 
 
 async def test_the_list_begins_with_the_findings_of_the_job_asked_for() -> None:

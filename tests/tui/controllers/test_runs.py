@@ -224,8 +224,8 @@ async def test_a_range_chosen_after_a_change_stays(what: Snapshot) -> None:
 
 
 async def test_charts_show_several_of_the_pauses_that_a_verdict_is_about(what: Snapshot) -> None:
-    """While the finding holds that leads, charts have a range in which its pauses recur, but for one
-    that the person chose since; then the person's own again."""
+    """While the finding holds that leads, charts have a range in which its pauses recur, unless the
+    person chose another since; then the person's own again."""
     engine = HandEngine(diagnosis(what, starved(what, lost_of_seconds=150.0)))
     async with driven(at(what, 0, 30.0), (80, 24), engine=engine) as drive:
         view = drive.view

@@ -14,7 +14,6 @@ from gpuwatch.tui.charts.strips import DOTS, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.dialogs import problems_dialog
-from gpuwatch.tui.pages.findings import draw_findings
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.gpus import gauge, metrics, scaled_metrics
@@ -124,7 +123,7 @@ def test_what_is_lost_is_of_a_time_that_is_told() -> None:
     gain = Gain(factor=1.6, low=1.4, high=1.7, limited_by="the GPU")
     one = starved(what, lost_share=0.38, lost_of_seconds=60.0, gain=gain)
     [line] = [text for text in drawn_with(what, one, 80) if "num_workers" in text]
-    assert "38% lost over 1 min  num_workers 2 -> 8, pin_memory=True  about 1.6x as fast" in line
+    assert "num_workers 2 -> 8, pin_memory=True  about 1.6x as fast  38% lost over 1 min" in line
     [line] = [text for text in drawn_with(what, one, 46) if "num_workers" in text]
     assert "num_workers 2 -> 8  about 1.6x as fast" in line
     assert "lost" not in line
@@ -574,17 +573,19 @@ def test_a_gauge_is_full_at_its_limit_alone(share: float, drawn_as: str) -> None
     assert "".join([text for text, _ in gauge(UNICODE, share, 6, "gauge")]) == drawn_as
 
 
-@pytest.mark.parametrize("page", [overview.draw, draw_findings])
-def test_every_finding_is_written_in_the_colour_of_its_severity(
-    page: Callable[[View, int, int], Frame],
+@pytest.mark.parametrize(("second", "coloured"), [("warning", 1), ("error", 2)])
+def test_the_finding_that_leads_and_errors_are_written_in_the_colour_of_their_severity(
+    second: str, coloured: int
 ) -> None:
-    """The words of each have the colour of their sign."""
+    """Of other findings only the sign is."""
     what = scene("starved", 2)
-    view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now), starved(what.now, 1)))
-    runs = [run for line in page(view, 120, 40).lines for run in line]
-    alarms = [text.strip(" ▲") for text, style in runs if style in {"warn", "s:warn"}]
-    assert len([text for text in alarms if text]) == 2
-    assert len([text for text, style in runs if "▲" in text and style.endswith("warn")]) >= 2
+    one, other = starved(what.now), starved(what.now, 1, severity=second)
+    view = view_of(what, diagnosis=diagnosis(what.now, one, other))
+    runs = [run for line in overview.draw(view, 120, 40).lines for run in line]
+    alarms = [text for text, style in runs if style in {"warn", "error"} and "waits" in text]
+    assert len(alarms) == coloured
+    signs = [text for text, style in runs if text.strip(" ▲■") == "" and style in {"warn", "error"}]
+    assert len([text for text in signs if text.strip()]) + len(alarms) >= 2
 
 
 # -- lists that are longer than the screen --------------------------------------------------------

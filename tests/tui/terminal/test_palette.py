@@ -180,7 +180,7 @@ def test_the_part_of_a_bar_that_was_no_work_has_the_hue_of_its_cause() -> None:
 def test_bars_of_256_colours_are_as_many_hues_as_words() -> None:
     """The nearest of them to a quieter hue would be grey, and work look like workers."""
     palette = Palette(themes()["gpuwatch-dark"], colours="256")
-    styles = ("fed.0", "worker.0", "main.0", "fed+waiting.1", "fed+throttled.1", "area.0")
+    styles = ("fed.0", "worker.0", "fed+waiting.1", "fed+throttled.1", "area.0")
     assert len({palette[name].color for name in styles}) == len(styles)
     assert palette["fed.3"].color == palette["fed/starved.3"].color == palette["fed.0"].color
 
