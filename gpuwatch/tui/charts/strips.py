@@ -433,6 +433,7 @@ class Strip:
                     *row,
                     bottom if number == rows - 1 else parts,
                     _shade(number, rows) if glyphs.tones else None,
+                    alone=rows == 1,
                 )
                 for number, row in enumerate(rows_drawn)
             ]
@@ -585,15 +586,21 @@ def _shade(row: int, rows: int) -> str:
     return str((rows - 1 - row) * SHADES // rows) if rows >= _SHADED_ROWS else ""
 
 
-def _runs(text: str, tones: str, parts: Sequence[Part], shade: str | None) -> list[Run]:
+def _runs(
+    text: str, tones: str, parts: Sequence[Part], shade: str | None, *, alone: bool
+) -> list[Run]:
     """Return ``text`` as runs of one style and tone each; without a ``shade`` what is solid has
-    none."""
+    none. On the ground of what held it up the only row needs no base line: many below each other
+    would be the loudest of all."""
     out: list[Run] = []
     for start, stop, style, of_bars in parts:
         for match in _SAME_TONE.finditer(tones, start, stop):
             tone = FLOOR if match[1] == FULL and not of_bars else match[1]
             name = style if match[1] == FULL and shade is None else f"{style}.{tone}{shade or ''}"
-            out.append((text[match.start() : match.end()], name))
+            part = text[match.start() : match.end()]
+            if tone == FLOOR and shade is not None and alone and "/" in style:
+                part = " " * len(part)
+            out.append((part, name))
     return out
 
 

@@ -204,11 +204,7 @@ def problems_dialog(view: View) -> Dialog:
             since = time.strftime("%H:%M:%S", time.localtime(problem.since_unix_seconds))
             text.append(f"  since {since}", "dim")
         text.append(f"\n  {problem.message}\n")
-    notes = all(problem.severity == "info" for problem in problems)
-    title = "notes" if problems and notes else "what could not be read"
-    if not notes and any(problem.severity == "info" for problem in problems):
-        title += ", and notes"
-    return Dialog(view, title, text)
+    return Dialog(view, units.plural(len(problems), "message"), text)
 
 
 def unknown_dialog(view: View, unknown: Sequence[Unchecked]) -> Dialog:

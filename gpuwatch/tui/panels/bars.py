@@ -83,7 +83,7 @@ HEADER = fixed("header", 1, _draw)
 
 
 def _header_left(view: View, snapshot: Snapshot, *, of_job: bool) -> list[tuple[str, str]]:
-    host, notes = snapshot.host, len(snapshot.problems)
+    host, messages = snapshot.host, len(snapshot.problems)
     identity = snapshot.gpus[0].identity if snapshot.gpus else None
     stale, up = view.stale_seconds, host.uptime_seconds
     named = view.replay is not None and view.replay.shown == host.name
@@ -93,7 +93,7 @@ def _header_left(view: View, snapshot: Snapshot, *, of_job: bool) -> list[tuple[
     parts = [
         (stale is not None and f"data is {units.age(stale)} old", "warn"),
         (not named and fit(host.name, 24, view.glyphs.ellipsis), "text"),
-        (notes and f"! {units.plural(notes, 'note')}", "key"),
+        (messages and f"! {units.plural(messages, 'message')}", "key"),
         *[(text, "text") for text in machine],
         (f"every {units.interval(view.interval_seconds)}", "label"),
         (view.slow_link and "slow link", "label"),

@@ -541,8 +541,8 @@ def _begin(
 ) -> Row:
     """Begin a line: the cursor, where it is on this finding, the sign of its severity, and its
     sentence in as many words as there is room for. Where all else is said ``in_a_line``, too, it
-    gives way to what to do and what is lost; a ``quiet`` one, unless it is an error, has its colour in
-    the sign alone."""
+    gives way to what to do and what is lost; a ``quiet`` one has its colour in the sign alone,
+    unless it is an error."""
     here = bool(prefix) or (view.in_findings and finding.key == view.finding)
     row, style = Row(width, prefix=prefix), style_of(finding)
     row.add(view.glyphs.marker if here else " ", "marker")

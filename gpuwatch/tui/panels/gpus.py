@@ -15,6 +15,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, GpuReading
 from gpuwatch.core.registry import GPU, MAIN, Field
 from gpuwatch.core.store import PolledThenSampled, Series, busy_name
+from gpuwatch.core.text import clean
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.diagnosis.rule import (
@@ -42,7 +43,7 @@ from gpuwatch.tui.charts.strips import (
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
 from gpuwatch.tui.panels.findings import about_gpu, rule_of, severity_sign, style_of
-from gpuwatch.tui.panels.table import hidden
+from gpuwatch.tui.panels.table import hidden, script_of
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -189,6 +190,18 @@ def brief_name(gpu: GpuIdentity, width: int) -> str:
     short = _placed_name(gpu)
     parts = [short[: gap.start()] for gap in re.finditer("[ -]", short) if gap.start() <= width]
     return parts[-1] if parts and len(short) > width else short
+
+
+def used_by(view: View, uuid: GpuKey) -> str:
+    """Return ``ada train.py``: whose job uses a GPU now, and what it runs; ``3 jobs`` of several;
+    nothing where none is known, or charts are of the past."""
+    if view.snapshot is None or view.timeline.moment is not None:
+        return ""
+    jobs = [job for job in view.snapshot.jobs if uuid in job.gpu_uuids]
+    if len(jobs) > 1:
+        return f"{len(jobs)} jobs"
+    texts = [text for job in jobs for text in (job.user, script_of(job.command or "")) if text]
+    return clean(" ".join(texts))
 
 
 def notes(gpu: Gpu) -> list[Run]:
@@ -673,7 +686,8 @@ class GpuPainter:
         if not said:
             row.add(" ")
         else:
-            row.add(severity_sign(said[0].severity, self._glyphs), style_of(said[0]))
+            style = "label" if self._quiet_words else style_of(said[0])
+            row.add(severity_sign(said[0].severity, self._glyphs), style)
         return row.add(right(units.gpu_label(gpu), self._index_width), "title").add(" ")
 
     def _add_name(
@@ -900,13 +914,16 @@ class GpuPainter:
         lines = [[(fit(text, room, self._ellipsis), style)] for text, style in self._unusual(gpu)]
         if not self._alike:
             name = brief_name(gpu.identity, min(_NAME_WIDTH, room))
-            if len(lines) < rows:
-                lines.insert(0, [(name, "label")])
-            elif lines and len(name) + 2 + len(lines[0][0][0]) <= room:
+            if lines and len(name) + 2 + len(lines[0][0][0]) <= room:
                 lines[0].insert(0, (f"{name}  ", "label"))
+            elif len(lines) < rows:
+                lines.insert(0, [(name, "label")])
         if work is not None:
             label, number, style = work
             lines.append([(label + right(number, room - len(label)), style)])
+        elif self._marked and (used := used_by(self._view, gpu.uuid)):
+            # On the page of a job all are its own.
+            lines.append([(fit(used, room, self._ellipsis), "dim")])
         return [*lines, *([] for _ in range(rows))][:rows]
 
     def _add_numbers(self, row: Row, gpu: Gpu, metrics: Metrics, *, late: bool) -> None:

@@ -110,7 +110,7 @@ def test_a_note_about_gpuwatch_is_no_finding() -> None:
     assert any(f" {UNICODE.unread} Power of GPU 0 cannot" in line for line in lines)
     lines = drawn(view_of(noted, diagnosis=diagnosis(noted, starved(noted))), 80, 24)
     assert not any("Power of GPU 0 cannot" in line for line in lines)
-    assert "1 note" in lines[0]
+    assert "1 message" in lines[0]
     grave = dataclasses.replace(note, message="No driver.", severity="error")
     lines = drawn(view_of(dataclasses.replace(what, problems=(grave,))), 80, 24)
     assert any(f" {UNICODE.grave} No driver." in line for line in lines)
@@ -149,7 +149,7 @@ def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
     assert "second" in lines[2]
     assert "+1 more" in lines[2]
     assert "aside" not in "\n".join(lines)
-    assert "! 4 notes" in lines[0]
+    assert "! 4 messages" in lines[0]
 
 
 TWO_GPUS = (gpu("GPU-a", 0), gpu("GPU-b", 1))
@@ -215,7 +215,7 @@ def test_the_header_counts_what_its_key_lists() -> None:
         [Problem(source="x", message="Told so.", severity=one) for one in ("info", "warning")]
     )
     view = view_of(snapshot(gpus=(gpu(),), problems=problems))
-    assert "! 2 notes" in drawn(view, 120, 40)[0]
+    assert "! 2 messages" in drawn(view, 120, 40)[0]
     assert problems_dialog(view).text.count("Told so.") == 2
 
 
