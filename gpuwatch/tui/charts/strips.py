@@ -178,7 +178,7 @@ FULL, PALE, ON_PALE, HIGHEST, FLOOR = "01234"
 """Tones of a cell: solid; what was no work, above it; solid standing on such a cell; the line that
 marks the highest; and the base line of idle time."""
 
-SHADES = 16
+SHADES = 8
 """Shades that the bars of a tall chart have from bottom to top."""
 
 MARKED_SECONDS = 1.0

@@ -207,15 +207,17 @@ def _nearest(color: TerminalColor | None) -> TerminalColor | None:
 _TINT = 0.09
 """How much of the hue a tinted ground has: quiet, and still told from the ground."""
 
-_SOLID, _BESIDE = 0.64, 0.46
+_SOLID = 0.64
+"""How much of its hue a bar of how busy a GPU is has: one that is busy all the time is no glaring
+slab."""
+_LOWEST, _TOP = 0.54, 0.78
+"""How much the lowest and the top row of a tall chart have."""
+_BESIDE = 0.46
 _HUES_BESIDE = {"area", "worker", "main", "disk", "host", "gauge"}
-_LOWEST, _TOP = 0.5, 0.8
-_LOST = 0.5
-_PALE = 0.2
-_FLOOR = 0.45
-"""How much of its hue has a bar (a GPU that is busy all the time is no glaring slab) and the line
-of the highest, its part that was busy without work, a range, and the base line of idle time: where
-all GPUs wait there are many."""
+"""Hues of charts that stand beside those of GPUs, and are quieter: most are flat."""
+_LOST, _PALE, _FLOOR = 0.5, 0.2, 0.45
+"""How much of its hue the part has that was busy without work, a range, and the base line of idle
+time: where all GPUs wait there are many."""
 
 
 def _share(of: str) -> float:
