@@ -48,6 +48,8 @@ class Glyphs:
     """Cells of a range in which no part is solid, instead of ``ranges``; others show their solid
     part alone."""
     separator: str
+    axis: str
+    """Line between a chart and its scale."""
     dot: str
     ellipsis: str
     marker: str
@@ -103,6 +105,7 @@ UNICODE = Glyphs(
     tones=True,
     pale="",
     separator="│",
+    axis="│",
     dot="·",
     ellipsis="…",
     marker="▌",
@@ -131,13 +134,15 @@ DOTS = replace(UNICODE, name="dots", tones=False)
 
 ASCII = Glyphs(
     name="ascii",
-    # Few steps, each higher or fuller than the one before: more cannot be told apart, and a chart
-    # that moves a little would be noise.
-    solid=" _--===##",
+    # A zero, less than half, more: with further steps a chart that moves a little would be noise.
+    # Each stands on the lower edge of its cell, or would float above the bar that it is the top of.
+    solid=" .:::####",
     ranges=(),
     tones=False,
-    pale=":",
+    pale="/",
     separator="|",
+    # A bar beside the numbers and the signs of a chart would be taken for one of them.
+    axis=" ",
     dot="-",
     ellipsis="~",
     marker=">",
@@ -158,7 +163,7 @@ ASCII = Glyphs(
     unread="?",
     mark="*",
     thumb="#",
-    core="_---===##",
+    core="..:::####",
 )
 
 
@@ -545,7 +550,7 @@ def _parts(
         idle[first : first + count] = [one.style + ground] * count
     bars = [True] * len(bottom)
     upper = _equal_ones(styles, bars)
-    for match in re.finditer(f"{zero}+", bottom):
+    for match in re.finditer(f"{re.escape(zero)}+", bottom):
         start, stop = match.span()
         styles[start:stop] = idle[start:stop]
         bars[start:stop] = [False] * (stop - start)

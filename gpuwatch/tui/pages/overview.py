@@ -281,7 +281,7 @@ class _HostPainter:
                 self._label(row, label, value, "value")
             tick = (ticks or {}).get(number, "")
             row.pad_to(self._lead - 1 - len(tick)).add(tick, "dim")
-            lines.append(row.add(self._glyphs.separator, "rule").add_runs(drawn, room).line())
+            lines.append(row.add(self._glyphs.axis, "rule").add_runs(drawn, room).line())
         return lines
 
     def _network(self, width: int) -> Line:

@@ -632,7 +632,7 @@ def _chart(
             row.add(right(said, max(0, lead - 1 - _TICK_WIDTH - row.used)), look)
         if lead == LEAD:
             row.pad_to(lead - 1 - _TICK_WIDTH).add(right(ticks.get(number, ""), _TICK_WIDTH), "dim")
-        row.pad_to(lead - 1).add(view.glyphs.separator, "rule")
+        row.pad_to(lead - 1).add(view.glyphs.axis, "rule")
         if trace.note is not None:
             row.add("" if number else f" {trace.note}", "dim")
         else:

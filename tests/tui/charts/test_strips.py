@@ -109,14 +109,14 @@ def test_the_highest_is_marked_where_columns_are_longer_than_a_swing() -> None:
 
 
 def test_ascii_bars_are_of_one_ramp() -> None:
-    """A bar is full up to its mean with a step of its height on top, and dotted up to the highest;
-    a line at the bottom is zero and stands nowhere else."""
+    """A bar is full up to its mean with a step of its height on top, and hatched up to the highest;
+    a dot at the bottom is zero and stands nowhere else."""
     heights = [cells(ASCII, n, n)[0] for n in range(1, 8)]
-    assert "".join(dict.fromkeys(heights)) == "_-=#"
-    assert cells(ASCII, 12, 31, 4)[0] == "::=#"
-    assert cells(ASCII, 1, 31, 4)[0] == "::::"
-    assert cells(ASCII, 9, 9, 2)[0] == "-#"
-    assert cells(ASCII, 1, 1, 2)[0] == " _"
+    assert "".join(dict.fromkeys(heights)) == ".:#"
+    assert cells(ASCII, 11, 31, 4)[0] == "//:#"
+    assert cells(ASCII, 1, 31, 4)[0] == "////"
+    assert cells(ASCII, 9, 9, 2)[0] == ":#"
+    assert cells(ASCII, 1, 1, 2)[0] == " ."
 
 
 def test_ascii_glyphs_are_ascii() -> None:
