@@ -437,7 +437,7 @@ class Strip:
                 _runs(
                     *row,
                     bottom if number == rows - 1 else parts,
-                    _shade(number, rows) if glyphs.tones else None,
+                    _shade(number, rows) if glyphs.tones else "",
                 )
                 for number, row in enumerate(rows_drawn)
             ]
@@ -590,15 +590,13 @@ def _shade(row: int, rows: int) -> str:
     return str((rows - 1 - row) * SHADES // rows) if rows >= _SHADED_ROWS else ""
 
 
-def _runs(text: str, tones: str, parts: Sequence[Part], shade: str | None) -> list[Run]:
-    """Return ``text`` as runs of one style and tone each; without a ``shade`` what is solid has
-    none."""
+def _runs(text: str, tones: str, parts: Sequence[Part], shade: str) -> list[Run]:
+    """Return ``text`` as runs of one style and tone each."""
     out: list[Run] = []
     for start, stop, style, of_bars in parts:
         for match in _SAME_TONE.finditer(tones, start, stop):
             tone = FLOOR if match[1] == FULL and not of_bars else match[1]
-            name = style if match[1] == FULL and shade is None else f"{style}.{tone}{shade or ''}"
-            out.append((text[match.start() : match.end()], name))
+            out.append((text[match.start() : match.end()], f"{style}.{tone}{shade}"))
     return out
 
 
