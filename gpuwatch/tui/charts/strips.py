@@ -47,6 +47,8 @@ class Glyphs:
     pale: str
     """Cells of a range in which no part is solid, instead of ``ranges``; others show their solid
     part alone."""
+    lines: str
+    """Line in the lower, the middle and the upper third of a cell."""
     separator: str
     axis: str
     """Line between a chart and its scale."""
@@ -104,6 +106,7 @@ UNICODE = Glyphs(
     ranges=_table(_braille_range),
     tones=True,
     pale="",
+    lines="▁━▔",
     separator="│",
     axis="│",
     dot="·",
@@ -140,6 +143,7 @@ ASCII = Glyphs(
     ranges=(),
     tones=False,
     pale="/",
+    lines="_-'",
     separator="|",
     # A bar beside the numbers and the signs of a chart would be taken for one of them.
     axis=" ",
@@ -413,16 +417,19 @@ class Strip:
         style: str,
         rows: int = 1,
         held: Sequence[Held] | None = None,
+        *,
+        thin: bool = False,
     ) -> list[list[Run]]:
         """Return ``rows`` lines of runs, each exactly ``width`` cells, the top one first. With
         ``held`` it is of how busy a GPU is: zero has the quiet style of what is idle, what held
-        things up its own, and the highest of long columns is marked."""
+        things up its own, and the highest of long columns is marked. ``thin``: in one row it is a
+        line, which has the same weight at any height."""
         if width <= 0:
             return [[] for _ in range(rows)]
         if series is None:
             return [[(" " * width, style)] for _ in range(rows)]
         grid = window.grid(width)
-        self._bring_up_to(series, grid, limit, glyphs, rows, held)
+        self._bring_up_to(series, grid, limit, glyphs, rows, held, thin and rows == 1)
         skip = grid.first - self._first
         texts = [text[skip:].ljust(width) for text in self._texts]
         tones = [one[skip:].ljust(width, FULL) for one in self._tones]
@@ -455,12 +462,13 @@ class Strip:
         glyphs: Glyphs,
         rows: int,
         held: Sequence[Held] | None,
+        thin: bool,
     ) -> None:
         """Draw what is new or may still change: then the grid's first column is there, and its
         last is the newest."""
         start, last = grid.first, grid.last
         worked = tuple(one for one in held or () if one.work is not None)
-        key = (grid.column_seconds, limit, glyphs.name, rows, worked)
+        key = (grid.column_seconds, limit, glyphs.name, rows, worked, thin)
         same = series == self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
         marked = held is not None and rows >= _MARKED_ROWS and grid.column_seconds >= MARKED_SECONDS
@@ -486,7 +494,9 @@ class Strip:
         for one in worked:
             _set_apart(columns, one, grid, wanted_from)
         drawn = [
-            draw_column(column, limit, glyphs, rows, apart=type(column) is _Apart)
+            _line_cell(column, limit, glyphs)
+            if thin
+            else draw_column(column, limit, glyphs, rows, apart=type(column) is _Apart)
             for column in columns
         ]
         for row in range(rows):
@@ -579,6 +589,12 @@ def draw_column(
     solid = column[glyphs.solid_to]
     low = high if solid == column[2] else level(solid, limit, rows)
     return cells(glyphs, low, high, rows, apart=apart)
+
+
+def _line_cell(column: Column | None, limit: float, glyphs: Glyphs) -> tuple[str, str]:
+    """Return the character of one column of a line, and its tone."""
+    height = 0 if column is None else level(column[1], limit)
+    return " " if column is None else glyphs.lines[height * 3 // LEVELS_PER_ROW], FULL
 
 
 _SAME_TONE = re.compile(r"(.)\1*")

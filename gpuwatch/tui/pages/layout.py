@@ -18,7 +18,7 @@ from gpuwatch.core.model import Gpu, Job
 from gpuwatch.tui.charts.strips import MARKED_SECONDS, Glyphs, TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import Footer
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, blank, fit, width_of
 from gpuwatch.tui.view import View
 
 # -- the rows of the overview ----------------------------------------------------------------------
@@ -244,14 +244,15 @@ def fixed(name: str, rows: int, draw: Callable[[Page, int], Drawn]) -> Panel:
 
 
 class Title(NamedTuple):
-    """Text in the upper edge of a box: its name, keys for what is in it, a note at the right, and
-    before that, where there is room for both, a legend."""
+    """Text in the upper edge of a box: its name and beside it what is said of it, keys for what is
+    in it, a note at the right, and before that, where there is room for both, a legend."""
 
     text: str = ""
     keys: Footer = ()
     note: str = ""
     note_style: str = "label"
     legend: str = ""
+    said: Sequence[Run] = ()
 
 
 def edge_panel(name: str, title: Callable[[Page], Title]) -> Panel:
@@ -286,7 +287,10 @@ def edge(glyphs: Glyphs, width: int, title: Title) -> Drawn:
     note = f" {title.note} " if title.note else ""
     if title.text:
         name = fit(title.text, max(8, row.room - 4 - width_of(note)), glyphs.ellipsis)
-        row.add(f" {name} ", "title").add(glyphs.rule, EDGE)
+        row.add(f" {name} ", "title")
+        for text, style in title.said:
+            row.add(f" {text} ", style)
+        row.add(glyphs.rule, EDGE)
     for key, what, action in title.keys:
         if row.room < len(key) + len(what) + len(note) + 6:
             break

@@ -22,7 +22,7 @@ from gpuwatch.core.private_files import make_folder, private, state_folder
 _CELL_WIDTH, _CELL_HEIGHT, _BASE_LINE, _MARGIN = 8.4, 18.0, 13.6, 10.0
 _FONTS = "'Fira Code','DejaVu Sans Mono',Menlo,Consolas,'Liberation Mono',monospace"
 
-_BARS = {"─": (0.5, 1 / 18), "━": (0.43, 0.14)} | {
+_BARS = {"─": (0.5, 1 / 18), "━": (0.43, 0.14), "▔": (0, 1 / 8)} | {
     block: (1 - eighths / 8, eighths / 8) for eighths, block in enumerate("▁▂▃▄▅▆▇█", start=1)
 }
 """Top and height of what is as wide as its cells, as shares of a cell's height."""
@@ -33,9 +33,9 @@ _BOXES = {
 }  # fmt: skip
 """Box characters as strokes from the middle of the cell: left, right, up, down; corners are
 round."""
-_SHAPES = "▁-█\u2800-\u28ff▌─━╾" + "".join(_BOXES)
+_SHAPES = "▁-█▔\u2800-\u28ff▌─━╾" + "".join(_BOXES)
 # What has one place: a run of a block or of a line, any other shape, a word, blanks.
-_PARTS = re.compile(rf"([▁-█─━])\1*|[{_SHAPES}]|[^ {_SHAPES}]+| +")
+_PARTS = re.compile(rf"([▁-█▔─━])\1*|[{_SHAPES}]|[^ {_SHAPES}]+| +")
 
 
 def svg(lines: Sequence[Iterable[Segment]], theme: TerminalTheme) -> str:

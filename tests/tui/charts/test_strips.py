@@ -299,6 +299,20 @@ def test_a_column_has_the_colour_of_what_it_was(rows: int, of_busy: bool) -> Non
     assert styles == ["fed", "idle", *middle, "fed", "idle"]
 
 
+@SETS
+def test_a_thin_chart_is_a_line(glyphs: Glyphs) -> None:
+    """In the lower, middle or upper third of its row; in more rows it is a chart like others."""
+    series = SampledSeries()
+    for second, value in enumerate((0.0, 50.0, None, 100.0), start=1):
+        series.add_reading(float(second), value)
+    window = TimeWindow(4.0, 4.0)
+    low, middle, high = glyphs.lines
+    drawn = Strip().draw(series, window, 4, 100.0, glyphs, "area", thin=True)
+    assert picture(drawn) == [f"{low}{middle} {high}"]
+    both = [Strip().draw(series, window, 4, 100.0, glyphs, "area", 2, thin=t) for t in (0, 1)]
+    assert both[0] == both[1]
+
+
 def test_busy_time_without_work_stands_above_the_work() -> None:
     """Where what of the busy time was work is read, a column that a finding held up is solid up to
     that, and from there up to its mean in the finding's hue; where it was not read, all of it
