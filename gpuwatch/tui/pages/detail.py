@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, combinations, pairwise
 from typing import Any, ClassVar
 
 from textual.binding import BindingType
@@ -25,6 +24,7 @@ from gpuwatch.tui.pages.layout import (
     band_rows,
     edge,
     has_boxes,
+    in_columns,
 )
 from gpuwatch.tui.pages.screen import ScrolledScreen, SheetBody, draw_sheet
 from gpuwatch.tui.panels import findings, job_charts, processes, time_axis
@@ -462,7 +462,7 @@ def _facts(live: Gpu, width: int, view: View, said: Collection[str]) -> list[Lin
     wide = (width - 3 - _GAP * (count - 1)) // count
     wide = min(wide, _COLUMN) if count > 1 else wide
     blocks = [_block(group, facts, wide) for group, facts in groups.items() if facts]
-    columns = _in_columns(blocks, count)
+    columns = in_columns(blocks, count, apart=1)
     drawn = abreast(columns, [wide] * len(columns), _GAP)
     used = (wide + _GAP) * len(columns) - _GAP
     lines = [Row(width).add("  ").add_runs(one, used).line() for one in drawn]
@@ -504,18 +504,6 @@ def _block(group: str, facts: Sequence[Fact], width: int) -> list[Line]:
             row = Row(width) if number else row
             lines.append(row.add(right(part, row.room), style).line())
     return lines
-
-
-def _in_columns(blocks: Sequence[list[Line]], count: int) -> list[list[Line]]:
-    """Share out blocks, in their order, among ``count`` columns, so that the highest is low."""
-    count = min(count, len(blocks))
-    cuts = [
-        [blocks[start:stop] for start, stop in pairwise((0, *places, len(blocks)))]
-        for places in combinations(range(1, len(blocks)), max(0, count - 1))
-    ]
-    apart: list[Line] = [()]
-    lines = [[[*chain(*[[*apart, *one] for one in column])][1:] for column in cut] for cut in cuts]
-    return min(lines, key=lambda columns: max(map(len, columns)), default=[])
 
 
 # -- the screen ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import chain, combinations, pairwise, zip_longest
 from typing import Any, NamedTuple
 
 from gpuwatch.core.model import Gpu, Job
@@ -340,6 +340,19 @@ def abreast(columns: Sequence[Sequence[Line]], widths: Sequence[int], gap: int) 
             before = line[-1]
         lines.append(row.line())
     return lines
+
+
+def in_columns(blocks: Sequence[Sequence[Line]], count: int, apart: int) -> list[list[Line]]:
+    """Share out blocks, in their order, among at most ``count`` columns, so that the highest is
+    low; in a column they are ``apart`` by so many empty lines."""
+    between: list[Line] = [()] * apart
+    cuts = [
+        [blocks[start:stop] for start, stop in pairwise((0, *places, len(blocks)))]
+        for places in combinations(range(1, len(blocks)), max(0, min(count, len(blocks)) - 1))
+    ]
+    columns = [[[*chain(*[[*between, *one] for one in column])] for column in cut] for cut in cuts]
+    lowest = min(columns, key=lambda each: max(map(len, each)), default=[])
+    return [column[apart:] for column in lowest]
 
 
 def too_small(width: int, height: int, needed: str) -> Frame:
