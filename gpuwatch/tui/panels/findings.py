@@ -331,18 +331,17 @@ def _signed(
 ) -> list[Line]:
     """Draw ``text`` in ``room`` cells behind a sign in its style, in at most ``most`` lines. Where
     there is room, only what is wrong has the colour of an error, and what to do stands below it."""
-    indent = {"first": "   ", "later": "   "}
-    text = clean(text)
+    text, room = clean(text), room - 3
     what = _FIRST_CLAUSE.match(text) if style == "error" else None
-    lines = [(line, style) for line in wrap(what[0] if what else text, room, **indent)]
+    lines = [(line, style) for line in wrap(what[0] if what else text, room)]
     if what:
-        lines += [(line, "text") for line in wrap(text[what.end() :], room, **indent)]
+        lines += [(line, "text") for line in wrap(text[what.end() :], room)]
     if len(lines) > most:
-        lines = [(line, style) for line in wrap(text, room, **indent, most=most)]
+        lines = [(line, style) for line in wrap(text, room, most=most)]
     rows: list[Row] = []
     for line, look in lines:
         row = Row(width).add("   " if rows else f" {sign[0]} ", sign[1])
-        rows.append(row.add(line[3:].replace("…", view.glyphs.ellipsis), look))
+        rows.append(row.add(line.replace("…", view.glyphs.ellipsis), look))
     return [row.line() for row in rows]
 
 
