@@ -355,17 +355,19 @@ class View:
         rows: int = 1,
         window: TimeWindow | None = None,
         held: Sequence[Held] | None = None,
+        *,
+        thin: bool = False,
     ) -> list[list[Run]]:
         """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
         first; blank without a limit. What is drawn is kept for the next frame under ``key``. A
         chart of how busy a GPU is has the colours of what ``held`` it up, and a line where a change
-        was marked."""
+        was marked; a ``thin`` one is a line where it has one row."""
         if limit is None:
             return [[(" " * max(0, width), "text")]] * rows
         strip = self.strips.get((*key, width, rows))
         window = self.window if window is None else window
         glyphs = self.glyphs
-        drawn = strip.draw(series, window, width, limit, glyphs, style, rows, held)
+        drawn = strip.draw(series, window, width, limit, glyphs, style, rows, held, thin=thin)
         if self.mark is None or held is None or width <= 0:
             return drawn
         place = window.grid(width).place(self.mark.at)

@@ -18,7 +18,7 @@ from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import OwnCost, Snapshot
 from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, lost_gpus
-from gpuwatch.tui.charts.strips import ASCII, FULL, Glyphs, draw_column
+from gpuwatch.tui.charts.strips import ASCII, Glyphs, draw_column
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed, has_boxes
 from gpuwatch.tui.panels import time_axis
@@ -321,9 +321,7 @@ def _band(
             elif columns[place] is None and place >= known:
                 row.add(glyphs.dot if number == count - 1 else " ", "dim")
             else:
-                tone = tones[number]
-                plain = tone == FULL and not glyphs.tones
-                row.add(text[number], "area" if plain else f"area.{tone}")
+                row.add(text[number], f"area.{tones[number]}")
         lines.append(row.line())
     return lines
 

@@ -329,13 +329,23 @@ def _problem_look(view: View, problem: Problem) -> tuple[tuple[str, str], str, s
 def _signed(
     view: View, sign: tuple[str, str], text: str, style: str, width: int, room: int, most: int
 ) -> list[Line]:
-    """Draw ``text`` in ``room`` cells behind a sign in its style, in at most ``most`` lines."""
-    lines = wrap(clean(text), room, first="   ", later="   ", most=most)
+    """Draw ``text`` in ``room`` cells behind a sign in its style, in at most ``most`` lines. Where
+    there is room, only what is wrong has the colour of an error, and what to do stands below it."""
+    text, room = clean(text), room - 3
+    what = _FIRST_CLAUSE.match(text) if style == "error" else None
+    lines = [(line, style) for line in wrap(what[0] if what else text, room)]
+    if what:
+        lines += [(line, "text") for line in wrap(text[what.end() :], room)]
+    if len(lines) > most:
+        lines = [(line, style) for line in wrap(text, room, most=most)]
     rows: list[Row] = []
-    for line in lines:
+    for line, look in lines:
         row = Row(width).add("   " if rows else f" {sign[0]} ", sign[1])
-        rows.append(row.add(line[3:].replace("…", view.glyphs.ellipsis), style))
+        rows.append(row.add(line.replace("…", view.glyphs.ellipsis), look))
     return [row.line() for row in rows]
+
+
+_FIRST_CLAUSE = re.compile(r".+?[:;.](?= )")
 
 
 def _problems_are_grave(view: View) -> bool:

@@ -869,7 +869,7 @@ class GpuPainter:
 
     def _charted(self, row: Row, ticks: str, drawn: Sequence[Run], width: int) -> Line:
         """Add a row of a chart of ``width`` cells behind its tick."""
-        row.add(ticks, "dim").add(self._glyphs.separator, "rule")
+        row.add(ticks, "dim").add(self._glyphs.axis, "rule")
         return row.add_runs(drawn, max(0, width)).line()
 
     def _lined_up(self, gpu: Gpu, state: GpuState, metrics: Metrics, rows: int) -> list[Line]:
@@ -899,7 +899,7 @@ class GpuPainter:
             row = begin if number == 0 else Row(self._width).add(" " * (3 + self._index_width))
             for text, style in below[number - 1] if number else []:
                 row.add(text, style)
-            row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule").add_runs(drawn, room)
+            row.pad_to(self._lead - 1).add(self._glyphs.axis, "rule").add_runs(drawn, room)
             if number == 0:
                 self._add_numbers(row, gpu, metrics, late=rows == 1)
             elif number == 1:
@@ -957,7 +957,7 @@ class GpuPainter:
         lines = []
         for number, drawn in enumerate(chart):
             row = Row(self._width) if number else begin
-            row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule")
+            row.pad_to(self._lead - 1).add(self._glyphs.axis, "rule")
             lines.append(row.add_runs(drawn, room).line())
         last = Row(self._width).add(" " * (3 + self._index_width))
         return [*lines, self._beside(last, gpu, metrics)]

@@ -65,32 +65,36 @@ GPUWATCH_LIGHT = Theme(
 )
 
 # Sixteen colours and the terminal's own background: every hue is one the terminal defines. Not the
-# plain blue, which is too dark to read on black; red is for what is lost.
+# plain blue and, in words, magenta, which are too dark to read on black; red is for what is lost.
 _ANSI = {
     "text": "default",
     "background": "default",
     "accent": "bright_blue",
     "fed": "green",
     "starved": "yellow",
-    "throttled": "magenta",
+    "throttled": "bright_magenta",
     "waiting": "bright_blue",
     "late": "bright_yellow",
-    "idle": "bright_black",
+    "idle": "default",
     "unknown": "cyan",
     "gauge": "cyan",
-    "area": "bright_black",
+    "area": "default",
     "host": "cyan",
     "main": "cyan",
     "worker": "cyan",
     "disk": "magenta",
-    "dim": "bright_black",
+    "dim": "default",
     "label": "default",
     "rule": "bright_black",
     "edge": "bright_black",
     "warning": "yellow",
     "error": "bright_red",
-    "simulated": "magenta",
+    "simulated": "bright_magenta",
 }
+
+_FAINT = {"dim", "idle", "area"}
+"""Hues that are the terminal's own ink, dimmed: its grey is hard to read on many, and on some it is
+the ground."""
 
 # Style names that are a hue and more: (hue, bold, reverse). Any other name is a hue itself.
 _LOOKS: dict[str, tuple[str, bool | None, bool]] = {
@@ -164,11 +168,15 @@ class Palette(dict[str, Style]):
         if self._no_color:
             return Style(
                 bold=bold,
-                dim=name in {"dim", "rule", "edge"},
+                # Bars are the largest areas, and would outshine every word.
+                dim=bool(tone) or name in {"dim", "rule", "edge"},
                 reverse=reverse or None,
                 underline=(surface == "b") or None,
             )
-        return Style(color=foreground, bgcolor=background, bold=bold, reverse=reverse or None)
+        dim = (self._ansi and hue in _FAINT and surface != "s") or None
+        return Style(
+            color=foreground, bgcolor=background, bold=bold, dim=dim, reverse=reverse or None
+        )
 
     def _toned(self, foreground: str, background: str, tone: str, shade: str, lost: str) -> Style:
         """Return the colours of a cell of a chart; what was no work has the hue of what was

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
+from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Advice, Finding, Gain
 from gpuwatch.tui.charts.strips import DOTS, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
@@ -255,6 +256,21 @@ def test_means_change_every_two_seconds() -> None:
         said.append(re.search(r"(\d+)%", gpu_lines(frame, "GPU-a")[0])[1])
     assert said[0] == "10"
     assert said[1] == said[2] != said[3] == said[4] != said[5]
+
+
+def test_charts_of_cores_leave_no_hole_and_have_their_means() -> None:
+    """All columns are as long where a few less of them can be; the number is the mean of what is
+    drawn."""
+    store = Store()
+    for second in range(60):
+        cores = (100.0 if second % 2 else 0.0, *[50.0] * 31)
+        now = snapshot(at=float(second), host=Host(name="box", core_percents=cores))
+        store.push(now)
+    lines = list(map(plain, overview.draw_host(View(snapshot=now, history=store), 118, 18)))
+    rows = [re.findall(r" (\d+) +(\d+)% ", line) for line in lines if "▇" in line or "▄" in line]
+    rows = [row for row in rows if len(row) > 1]
+    assert [len(row) for row in rows] == [4] * 8
+    assert {core: percent for row in rows for core, percent in row}["0"] in {"49", "50", "51"}
 
 
 def test_bars_of_cores_are_drawn_anew_every_two_seconds() -> None:

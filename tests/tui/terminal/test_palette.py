@@ -104,6 +104,14 @@ def test_without_colour_a_selection_is_seen() -> None:
     assert palette["warn"].bold
 
 
+def test_without_colour_bars_are_dimmed() -> None:
+    """They are the largest areas, and the words in their hue are what is read."""
+    palette = Palette(GPUWATCH_DARK, no_color=True)
+    assert palette["fed.0"].dim
+    assert palette["b:fed.0"].dim
+    assert not palette["fed"].dim
+
+
 def test_idle_time_never_looks_like_work() -> None:
     """Where no quiet ground is to be had, the room above a chart's columns is left as it is."""
     for no_color in (False, True):
@@ -129,7 +137,8 @@ def test_text_can_be_read(theme: Theme) -> None:
 
 
 def test_in_sixteen_colours_a_selected_row_is_of_one_look() -> None:
-    """Plain text turned around, whatever its cells mean; no dark blue; red is for what is lost."""
+    """Plain text turned around, whatever its cells mean; no words in dark blue or magenta, nor in
+    the grey that some terminals have as their ground; red is for what is lost."""
     palette = Palette(themes()["ansi-dark"])
     selected = {palette[f"s:{name}"] for name in ("text", "warn", "dim", "value", "gauge", "key")}
     assert len(selected) == 1
@@ -138,6 +147,9 @@ def test_in_sixteen_colours_a_selected_row_is_of_one_look() -> None:
         assert palette[style].color.name != "blue", style
     assert palette["error"].color.name == "bright_red"
     assert "red" not in palette["throttled"].color.name
+    assert "magenta" not in {palette[name].color.name for name in ("simulated", "throttled")}
+    faint = palette["dim"]
+    assert (faint.color.name, faint.dim) == ("default", True)
 
 
 def test_a_quiet_ground_is_quiet_in_256_colours() -> None:
