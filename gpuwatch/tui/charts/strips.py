@@ -190,6 +190,9 @@ marks the highest; and the base line of idle time."""
 SHADES = 8
 """Shades that the bars of a tall chart have from bottom to top."""
 
+BESIDE = "b"
+"""Shade of charts that stand beside those of how busy GPUs are, and are quieter: most are flat."""
+
 MARKED_SECONDS = 1.0
 """Length of columns from which on the highest is marked: most swings are seen in shorter ones."""
 _SWING_SECONDS = 3.0
@@ -444,7 +447,7 @@ class Strip:
                 _runs(
                     *row,
                     bottom if number == rows - 1 else parts,
-                    _shade(number, rows) if glyphs.tones else "",
+                    "" if not glyphs.tones else BESIDE if held is None else _shade(number, rows),
                     on_ground=glyphs.tones and rows == 1,
                 )
                 for number, row in enumerate(rows_drawn)

@@ -15,7 +15,7 @@ from gpuwatch.core.model import Host, Process
 from gpuwatch.core.registry import HOST as FIELDS
 from gpuwatch.core.registry import Field
 from gpuwatch.diagnosis.finding import gpu_names
-from gpuwatch.tui.charts.strips import FULL, highest, mean_shown, nice_ceiling, scale_marks
+from gpuwatch.tui.charts.strips import BESIDE, FULL, highest, mean_shown, nice_ceiling, scale_marks
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, OVERVIEW_KEYS, bindings
 from gpuwatch.tui.pages.layout import (
     BOTTOM,
@@ -323,7 +323,10 @@ class _HostPainter:
             note = f" {each} cores a bar" if has_note else ""
         ends = [count * place // max(1, bars) for place in range(bars + 1)]
         groups = [percents[first:end] for first, end in pairwise(ends)]
-        row.add("".join([_core_bar(group, self._glyphs.core) for group in groups]), f"host.{FULL}")
+        row.add(
+            "".join([_core_bar(group, self._glyphs.core) for group in groups]),
+            f"host.{FULL}{BESIDE}",
+        )
         return row.add(note, "dim")
 
     def _facts(self, row: Row, facts: list[Run]) -> Line:

@@ -834,8 +834,9 @@ class GpuPainter:
             row = Row(self._width).add("  ") if number else self._begin_number(metric)
             if 0 < number <= len(said):
                 self._say(row, said[number - 1], NUMBER_END)
-            row.pad_to(NUMBER_END)
-            tick = right(ticks.get(number, ""), LEAD - 1 - NUMBER_END)
+            # A mark right behind a number of another kind would pass for its limit.
+            mark = ticks.get(number, "") if not number or row.used < NUMBER_END else ""
+            tick = right(mark, LEAD - 1 - row.pad_to(NUMBER_END).used)
             lines.append(self._charted(row, tick, drawn, self._width - LEAD - 1))
         return lines
 

@@ -11,7 +11,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gpuwatch.outputs.terminal import STATE_HUES
-from gpuwatch.tui.charts.strips import FLOOR, ON_PALE, PALE, SHADES
+from gpuwatch.tui.charts.strips import BESIDE, FLOOR, ON_PALE, PALE, SHADES
 
 # On a dark and on a light ground.
 _HUES = {
@@ -159,7 +159,7 @@ class Palette(dict[str, Style]):
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
-            return self._toned(foreground, background, tone, shade or name, lost)
+            return self._toned(foreground, background, tone, shade, lost)
         if self._ansi and surface == "s":
             # A row of many hues turned around is hard to read.
             foreground, bold, reverse = self._hues["text"], None, True
@@ -221,18 +221,17 @@ slab."""
 _LOWEST, _TOP = 0.54, 0.78
 """How much the lowest and the top row of a tall chart have."""
 _BESIDE = 0.46
-_HUES_BESIDE = {"area", "worker", "main", "disk", "host", "gauge"}
-"""Hues of charts that stand beside those of GPUs, and are quieter: most are flat."""
+"""How much all other charts have."""
 _LOST, _PALE, _FLOOR = 0.5, 0.2, 0.45
 """How much of its hue the part has that was busy without work, a range, and the base line of idle
 time: where all GPUs wait there are many."""
 
 
-def _share(of: str) -> float:
-    """Return how much of its hue a bar has, by its shade in a tall chart or by its style."""
-    if of.isdecimal():
-        return _LOWEST + (_TOP - _LOWEST) * int(of) / (SHADES - 1)
-    return _BESIDE if of in _HUES_BESIDE else _SOLID
+def _share(shade: str) -> float:
+    """Return how much of its hue a bar of this shade has."""
+    if shade.isdecimal():
+        return _LOWEST + (_TOP - _LOWEST) * int(shade) / (SHADES - 1)
+    return _BESIDE if shade == BESIDE else _SOLID
 
 
 def _hues(theme: Theme) -> dict[str, str]:
