@@ -105,8 +105,8 @@ def _header_left(view: View, snapshot: Snapshot, *, of_job: bool) -> list[tuple[
 
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
-    """Return ``1 gone``, ``41% busy``, ``4.6 of 8 GPUs' time lost``, ``2 idle``, ``1.9kW``: what
-    several GPUs are used for, and first how many of them do not answer."""
+    """Return ``41% busy``, ``4.6 of 8 GPUs' time lost``, ``2 idle``, ``1.9kW``: what several GPUs
+    are used for; before that how many do not answer, and of how many it is known."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
         return []
@@ -115,7 +115,8 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     average = mean(means)
     gone = sum(gpu.lost for gpu in snapshot.gpus)
     parts = [f"{gone} gone"] if gone else []
-    parts += [] if average is None else [f"{average:3.0f}% busy"]
+    others = f"{units.plural(len(means) - gone, 'GPU')} " if gone else ""
+    parts += [] if average is None else [f"{others}{average:3.0f}% busy"]
     found = view.diagnosis
     if found is not None and found.watched_seconds >= LOST_AFTER_SECONDS:
         lost = lost_in_words(lost_gpus(found, snapshot), len(snapshot.gpus))

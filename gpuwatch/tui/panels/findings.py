@@ -24,6 +24,7 @@ from gpuwatch.diagnosis.finding import (
     in_short,
     severity_place,
 )
+from gpuwatch.diagnosis.rule import NO_ANSWER, Rule
 from gpuwatch.outputs.terminal import wrap
 from gpuwatch.tui.charts.strips import Glyphs
 from gpuwatch.tui.charts.timeline import FindingMark, marks_at
@@ -35,7 +36,6 @@ from gpuwatch.tui.view import BeforeOrAfter, View
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.ledger import Episode
-    from gpuwatch.diagnosis.rule import Rule
 
 
 # -- in a few words: the cause, where, what is lost, what to change -------------------------------
@@ -221,9 +221,14 @@ def losses(finding: Finding, view: View, width: int = _WIDE) -> list[str]:
     nothing where no time is lost."""
     text, seconds = lost(finding, view, width).strip(), finding.lost_of_seconds
     forms = [text, lost(finding, view, 0).strip()] if text else []
-    if text and seconds is not None:
-        time = f"{seconds:.0f} s" if seconds < 57.5 else f"{seconds / 60.0:.0f} min"
-        forms.insert(0, f"{text} over {time}")
+    since = finding.since_unix_seconds
+    if text and since is not None and rule_of(finding.rule).means is NO_ANSWER:
+        # All of the time from then on, and nothing before.
+        clock = time.strftime("%H:%M:%S", time.localtime(since))
+        forms.insert(0, f"{text} since {clock}")
+    elif text and seconds is not None:
+        span = f"{seconds:.0f} s" if seconds < 57.5 else f"{seconds / 60.0:.0f} min"
+        forms.insert(0, f"{text} over {span}")
     return forms
 
 

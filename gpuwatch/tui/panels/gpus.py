@@ -6,6 +6,7 @@ step with a slower rank is waiting, not work.
 """
 
 import re
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -720,8 +721,15 @@ class GpuPainter:
     def _unusual(self, gpu: Gpu) -> list[Run]:
         """Return the notes on a GPU, but for what the word of its state says."""
         if self._state is NO_ANSWER:
-            return []
+            return [(one, "label") for one in self._silent_since(gpu)]
         return [(text.removeprefix(f"{self._state.word}: "), style) for text, style in notes(gpu)]
+
+    def _silent_since(self, gpu: Gpu) -> list[str]:
+        """Return since when a GPU does not answer, where that is known."""
+        view = self._view
+        found = [] if view.timeline.moment is not None else about_gpu(view.diagnosis, gpu.uuid)
+        since = [one.since_unix_seconds for one in found if rule_of(one.rule).means is NO_ANSWER]
+        return [f"since {time.strftime('%H:%M:%S', time.localtime(at))}" for at in since if at]
 
     def _add_value(self, row: Row, metric: Metric, width: int, *, brief: bool = False) -> Row:
         """Add the number, flush right in ``width`` cells, and in a quieter tone its limit."""
@@ -768,7 +776,7 @@ class GpuPainter:
             # As the number above it: since a change, and of the past nothing but the moment.
             window = self._window if self._view.mark is None else self._view.window_of_means
             known = [c for c in window.grid(width).columns_of(series) if c is not None]
-        if known and self._view.timeline.moment is None:
+        if known and self._view.timeline.moment is None and not gpu.lost:
             # Of what is drawn: a dip within a column is not to be seen in the chart.
             low = min(column[self._view.glyphs.solid_to] for column in known)
             high = max(column[2] for column in known)
@@ -859,9 +867,13 @@ class GpuPainter:
         """Return at most ``rows`` lines: ``words``, after the state what is unusual, and below a
         blank one the facts."""
         gpu = shown_gpu(self._view, gpu, facts=True)
-        unusual = [(text.removeprefix(f"{self._state.word}: "), "", s) for text, s in notes(gpu)]
+        state, *others = words
+        unusual: list[Said] = [(text, "", style) for text, style in self._unusual(gpu)]
+        if unusual and len(state[0]) + len(unusual[0][0]) < NUMBER_END - 3:
+            # The reason stands beside the word.
+            state = (state[0], unusual.pop(0)[0], state[2])
         said = [(*pair, "label") for one in facts(gpu, self._view.slow_link) for pair in one.pairs]
-        return [words[0], *unusual, *words[1:], ("", "", "text"), *said][:rows]
+        return [state, *unusual, *others, ("", "", "text"), *said][:rows]
 
     def _say(self, row: Row, said: Said, end: int) -> None:
         """Add what is said of a chart: a label and, up to the cell ``end``, its number."""

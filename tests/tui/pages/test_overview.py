@@ -734,11 +734,37 @@ def test_the_header_counts_gpus_that_are_gone_apart_from_time_that_is_lost() -> 
     gone, fed = scene("lost", 2), scene("healthy", 2)
     watched = diagnosis(gone.now, starved(gone.now))
     line = drawn(view_of(gone, diagnosis=watched), 120, 40)[0]
-    assert " 1 gone " in line
+    assert re.search(r" 1 gone  1 GPU +\d+% busy ", line)
     assert re.search(r" \d\.\d of 2 GPUs' time lost ", line)
     calm = drawn(view_of(fed, diagnosis=nothing(fed.now)), 120, 40)[0]
     assert "gone" not in calm
     assert "lost" not in calm
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+def test_a_gpu_that_is_gone_says_since_when_and_nothing_stale(size: tuple[int, int]) -> None:
+    """Its charts may reach back to when it was there; the loss is of the time since then."""
+    what = scene("lost", 2)
+    since = what.now.taken_at_unix_seconds - 25.0
+    clock = time.strftime("%H:%M:%S", time.localtime(since))
+    gone = next(place for place, gpu in enumerate(what.now.gpus) if gpu.lost)
+    one = starved(
+        what.now, gone, rule="gpu_lost", severity="error", since_unix_seconds=since,
+        lost_share=1.0, lost_of_seconds=41.0,
+    )  # fmt: skip
+    view = view_of(what, diagnosis=diagnosis(what.now, one), timeline=Timeline(60.0))
+    lines = drawn(view, *size)
+    assert any(f"100% lost since {clock}" in line for line in lines)
+    at = next(place for place, line in enumerate(lines) if " no answer " in line)
+    assert f" since {clock} " in lines[at]
+    assert "range" in "".join(lines[:at])
+    assert "range" not in "".join(lines[at : at + 5])
+
+
+def test_why_a_gpu_is_throttled_stands_beside_the_word() -> None:
+    """In one line with it, where there is room for both."""
+    lines = drawn(view_of(scene("throttled", 1)), 120, 40)
+    assert any(re.search(r"throttled +thermal ", line) for line in lines)
 
 
 def test_advice_comes_before_the_key_that_the_footer_has_too() -> None:
