@@ -24,7 +24,7 @@ from gpuwatch.core.model import (
     TrainingLoop,
 )
 from gpuwatch.core.registry import GPU, LOOP, MEMBER, PROCESS, Field
-from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED
+from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, WAITING
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Columns, TimeWindow, mean_shown
@@ -58,7 +58,7 @@ from gpuwatch.tui.pages.screen import (
 )
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
-from gpuwatch.tui.panels.gpus import GAUGED, LEAD, GpuPainter, common_limits, is_held_back
+from gpuwatch.tui.panels.gpus import GAUGED, LEAD, GpuPainter, common_limits, is_held_back, state_of
 from gpuwatch.tui.panels.job_charts import Together, has_reported
 from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window
 from gpuwatch.tui.panels.table import (
@@ -322,7 +322,8 @@ def _shared_limits(page: Page) -> str:
 def _draw_gpus(page: Page, rows: int) -> Drawn:
     if rows != len(page.gpus):
         shown = [shown_gpu(page.view, gpu) for gpu in page.gpus]
-        return [_gpu_summary(shown, page.width)], []
+        waits = any(state_of(page.view, gpu) is WAITING for gpu in page.gpus)
+        return [_gpu_summary(shown, page.width, waits=waits)], []
     lead, _ = job_charts.span(page.width)
     alike = bool(_shared_limits(page))
     painter = GpuPainter(
@@ -342,15 +343,19 @@ def _draw_gpus(page: Page, rows: int) -> Drawn:
 GPUS = Panel("gpus", _gpu_rows, _draw_gpus)
 
 
-def _gpu_summary(gpus: Sequence[Gpu], width: int) -> Line:
-    """Draw many GPUs in one line: what they have together, and the extremes."""
+def _gpu_summary(gpus: Sequence[Gpu], width: int, *, waits: bool) -> Line:
+    """Draw many GPUs in one line: what they have together, and the extremes. Where one ``waits``
+    while it is busy, how much they work."""
     readings = [gpu.reading for gpu in gpus]
     used = _sum_if_all_known([one.memory_used_bytes for one in readings])
     whole = _sum_if_all_known([gpu.identity.memory_total_bytes for gpu in gpus])
     watts = _sum_if_all_known([one.power_watts for one in readings])
     row = Row(width).add(f" {len(gpus)} GPUs", "title")
+    working = [one.sm_active_percent for one in readings] if waits else [None]
+    busy = "busy", [one.busy_percent for one in readings]
+    name, percents = busy if None in working else (GPU["sm_active_percent"].label, working)
     for label, text in (
-        ("busy", _reach([one.busy_percent for one in readings])),
+        (name, _reach(percents)),
         ("mem", "" if used is None else units.size_of(used, whole)),
         ("power", units.watts(watts)),
         ("temp to", units.celsius(highest([one.temperature_celsius for one in readings]))),

@@ -306,7 +306,8 @@ def _sides(gpus: Sequence[Gpu], found: Finding | FindingMark | None) -> list[lis
 
 def of_the_past(trace: Trace) -> Trace:
     """Return a trace without what is said of now."""
-    return replace(trace, text="", note=None, words=())
+    parts = None if trace.parts is None else of_the_past(trace.parts)
+    return replace(trace, text="", note=None, words=(), parts=parts)
 
 
 def has_reported(view: View, job: Job) -> bool:
@@ -320,22 +321,30 @@ def count_of(page: Page) -> int:
     job, view, height = page.job, page.view, page.tall
     assert job is not None
     if "counts" not in page.decided:
-        together = each = len(lanes(view, job, page.gpus, each_gpu=False))
+        together = each = len(_lanes_of(page, each_gpu=False))
         if 1 < len(page.gpus) <= _MOST_EACH:
-            each = 1 + len(lanes(view, job, page.gpus, each_gpu=True)) - len(page.gpus)
+            each = 1 + len(_lanes_of(page, each_gpu=True)) - len(page.gpus)
         page.decided["counts"] = together, each
     reported = has_reported(view, job)
     most = (3 if height < 18 else 4 if height < 36 else 5) + reported + (reported and height >= 18)
     return min(most, max(cast("tuple[int, int]", page.decided["counts"])))
 
 
+def _lanes_of(page: Page, *, each_gpu: bool) -> list[Trace]:
+    """Return the charts of a page, which asks for them to count them and to draw them."""
+    assert page.job is not None
+    name = "lanes of each" if each_gpu else "lanes together"
+    if name not in page.decided:
+        page.decided[name] = lanes(page.view, page.job, page.gpus, each_gpu=each_gpu)
+    return cast("list[Trace]", page.decided[name])
+
+
 def shown(page: Page) -> list[tuple[Trace, int]]:
     """Return the charts of a page that is laid out, and how high each is."""
-    decided, job = page.decided, page.job
-    assert job is not None
+    decided = page.decided
     if "lanes" not in decided:
         heights: list[int] = decided["heights"]
-        traces = lanes(page.view, job, page.gpus, each_gpu=decided["each_gpu"])
+        traces = _lanes_of(page, each_gpu=decided["each_gpu"])
         high = [heights[0]] * (len(page.gpus) if decided["each_gpu"] else 1) + heights[1:]
         behind = len(high) - len(heights) + 1
         kinds = [trace.kind for trace in traces[: len(high)]]

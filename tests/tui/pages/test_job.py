@@ -430,6 +430,9 @@ def test_the_rank_that_others_wait_for_has_the_number_that_they_have() -> None:
     styles = {style for line in drawn_rows[:8] for _, style in line}
     assert any(one.startswith("fed/waiting") for one in styles)
     assert not any("+" in one for one in styles)
+    # So has the line of all of them, where there is no room for a list.
+    small = job_drawn(fresh(view), 80, 24)
+    assert any(re.match(r"8 GPUs  SM active +\d+-\d+%", line.strip()) for line in small)
 
 
 def test_facts_have_two_lines_where_they_fit() -> None:
