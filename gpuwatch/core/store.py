@@ -1073,7 +1073,7 @@ FINE_JOB_SERIES = {
 }
 """Series of a job with the field of its fine samples, which have tables of their own."""
 _JOB_READINGS = (
-    "read_bytes_per_second", "write_bytes_per_second", "data_wait_share", "samples_per_second",
+    "read_bytes_per_second", "write_bytes_per_second", "data_wait_share", "compute_share",
     *FINE_JOB_SERIES,
 )  # fmt: skip
 JOB_SERIES = (*_JOB_READINGS, "data_wait_least_share", "data_wait_most_share")

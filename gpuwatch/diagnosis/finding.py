@@ -398,11 +398,11 @@ LOST_AFTER_SECONDS = 30.0
 """Time to watch before it is said how many GPUs' time is lost."""
 
 
-def lost_gpus(found: Diagnosis, snapshot: Snapshot) -> float:
-    """Return how many GPUs' time is lost to the findings now: the sum of what is shown of each."""
+def lost_gpus(findings: Iterable[Finding], snapshot: Snapshot) -> float:
+    """Return how many GPUs' time is lost to findings now: the sum of what is shown of each."""
     # A share is of all GPUs of its job, also where the finding names one of them.
     used: dict[ProcessKey | None, int] = {job.key: len(job.gpu_uuids) for job in snapshot.jobs}
-    each = [(one.share_lost or 0.0) * used.get(one.job, len(one.gpus)) for one in found.findings]
+    each = [(one.share_lost or 0.0) * used.get(one.job, len(one.gpus)) for one in findings]
     return min(sum(each), len(snapshot.gpus))
 
 

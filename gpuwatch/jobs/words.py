@@ -49,15 +49,17 @@ _DOING = {"validation": "validating", "checkpoint": "saving a checkpoint", "idle
 
 def loop_facts(job: Job, now: float | None = None, said: Collection[str] = ()) -> list[str]:
     """Return facts that the job reports of its own loop, the most important first: ``waits for data
-    43%``, ``512 samples/s``, ``computing 51%`` ...; empty where nobody reports. ``now`` is unix
+    43%``, ``512 samples/s``, ``in steps 51%`` ...; empty where nobody reports. ``now`` is unix
     time; ``said``: readings whose numbers stand beside."""
     loops = job.loops
     if not loops:
         return []
-    facts = _doing(loops) + _waits(job, told="data_wait_share" in said)
-    facts += [] if "samples_per_second" in said else _speed(loops)
-    facts += _shares("computing", loops, "compute_share") + _progress(loops) + _memory(loops)
-    facts += _shares("copying to the GPU", loops, "copy_share")
+    facts = _doing(loops) + ([] if "data_wait_share" in said else _waits(job)) + _speed(loops)
+    # A rank that waits for others waits within its step.
+    steps = "in steps" if len(loops) == 1 else "in steps, with collectives,"
+    facts += [] if "compute_share" in said else _shares(steps, loops, "compute_share")
+    facts += _progress(loops) + _memory(loops)
+    facts += [] if "copy_share" in said else _shares("copying to the GPU", loops, "copy_share")
     if len(loops) < len(job.ranks):
         facts.append(f"{len(loops)} of {len(job.ranks)} ranks report")
     at = max([loop.reported_at_unix_seconds or 0.0 for loop in loops])
@@ -88,14 +90,8 @@ def _doing(loops: Sequence[TrainingLoop]) -> list[str]:
     return [_DOING[phase]] if phase in _DOING and not others else []
 
 
-def _waits(job: Job, *, told: bool) -> list[str]:
+def _waits(job: Job) -> list[str]:
     slow = waits_most(job)
-    if told:
-        wait = None if slow is None else job.loop_of(slow)
-        if slow is None or wait is None:
-            return []
-        share = units.share(wait.data_wait_share)
-        return [f"{rank_name(slow)} waits most for data: {share}"]
     who = "" if slow is None else f", {rank_name(slow)} most"
     return _shares("waits for data", job.loops, "data_wait_share", who)
 

@@ -198,7 +198,7 @@ def test_the_header_adds_up_what_is_shown(told: Told) -> None:
         for text, one in shown
         if text and not text.startswith("<")
     ]
-    assert lost_gpus(diagnosis, last) == pytest.approx(sum(parts), abs=0.02)
+    assert lost_gpus(diagnosis.findings, last) == pytest.approx(sum(parts), abs=0.02)
 
 
 def test_the_word_beside_a_gpu_is_that_of_its_leading_finding(told: Told) -> None:

@@ -315,6 +315,11 @@ class Job(Identified):
         return mean([loop.data_wait_share for loop in self.loops]) if self.loops else None
 
     @property
+    def compute_share(self) -> float | None:
+        """Mean over the ranks that report their loop."""
+        return mean([loop.compute_share for loop in self.loops]) if self.loops else None
+
+    @property
     def samples_per_second(self) -> float | None:
         """Samples a second of all ranks that report their loop; ``None`` while one lacks it."""
         return _total([loop.samples_per_second for loop in self.loops])

@@ -72,7 +72,7 @@ from gpuwatch.diagnosis.rules.shared.words import clear_if, unknown_if
 from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
-    title="slow collectives",
+    title="waits in collectives",
     means=WAITING,
     gives_back="some",
     explains=cards.WAITING | {"memory_not_pinned", "sync_every_step", "too_many_workers"},

@@ -135,7 +135,9 @@ def found_of(snapshot: Snapshot, diagnosis: Diagnosis) -> Found:
 def brief_of(snapshot: Snapshot, diagnosis: Diagnosis | None) -> Brief:
     """Return ``snapshot``, with what was found up to it, in brief."""
     known = diagnosis is not None and diagnosis.watched_seconds >= LOST_AFTER_SECONDS
-    lost = lost_gpus(diagnosis, snapshot) if diagnosis and known and snapshot.gpus else None
+    lost = (
+        lost_gpus(diagnosis.findings, snapshot) if diagnosis and known and snapshot.gpus else None
+    )
     grave = [one for one in snapshot.problems if one.severity != "info"]
     return Brief(
         gpuwatch=__version__,

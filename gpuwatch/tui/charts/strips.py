@@ -313,7 +313,8 @@ class Held(NamedTuple):
     of_busy: bool
     """The columns have its hue: what they show was no work. Else the room above them has."""
     work: Columns | None = None
-    """Part of what is busy that was work, where it was read: only what is above it has the hue."""
+    """Part of what is busy that was work, where it was read: only what is above it has the hue. If
+    it is not ``of_busy``, the work alone is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,7 +528,8 @@ def _highest_of_swings(columns: Sequence[Column | None], beside: int) -> list[Co
 
 def _set_apart(columns: list[Column | None], held: Held, grid: Grid, first: int) -> None:
     """Have those of ``columns`` (from the bucket ``first`` on) in which something was held up reach
-    from the mean of the work, zero where it was not read, to that of the busy time."""
+    from the mean of the work, zero where it was not read, to that of the busy time; or be the work
+    alone."""
     assert held.work is not None
     start = max(0, bucket_index(held.begin_seconds, grid.column_seconds) - first)
     stop = len(columns)
@@ -540,7 +542,7 @@ def _set_apart(columns: list[Column | None], held: Held, grid: Grid, first: int)
         column, work = columns[number], works[number]
         if column is not None:
             done = 0.0 if work is None else min(work[1], column[1])
-            columns[number] = _Apart(done, done, column[1])
+            columns[number] = _Apart(done, done, column[1]) if held.of_busy else (done, done, done)
 
 
 Part = tuple[int, int, str, bool]

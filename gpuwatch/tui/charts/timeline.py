@@ -4,7 +4,7 @@ clock."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -154,6 +154,11 @@ def marks_at(marks: Sequence[FindingMark], begin: float, end: float) -> list[Fin
         for one in marks
         if one.begin_seconds <= end and (one.end_seconds is None or one.end_seconds > begin)
     ]
+
+
+def marks_about(marks: Sequence[FindingMark], gpus: Collection[GpuKey]) -> list[FindingMark]:
+    """Return the findings about any of ``gpus``, or about the whole machine."""
+    return [one for one in marks if not one.gpus or not set(one.gpus).isdisjoint(gpus)]
 
 
 def mark_of(episode: Episode, offset: float = 0.0) -> FindingMark:

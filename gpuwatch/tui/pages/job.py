@@ -24,7 +24,7 @@ from gpuwatch.core.model import (
     TrainingLoop,
 )
 from gpuwatch.core.registry import GPU, LOOP, MEMBER, PROCESS, Field
-from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED
+from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, WAITING
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Columns, TimeWindow, mean_shown
@@ -58,7 +58,7 @@ from gpuwatch.tui.pages.screen import (
 )
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
-from gpuwatch.tui.panels.gpus import GAUGED, LEAD, GpuPainter, common_limits, is_held_back
+from gpuwatch.tui.panels.gpus import GAUGED, LEAD, GpuPainter, common_limits, is_held_back, state_of
 from gpuwatch.tui.panels.job_charts import Together, has_reported
 from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window
 from gpuwatch.tui.panels.table import (
@@ -147,9 +147,30 @@ def _fact_rows(page: Page) -> int:
     """Rows of facts, as long as each chart and three processes have theirs."""
     assert page.job is not None
     height = page.tall
-    wanted = 1 if height < 14 else 2 if height < 18 or page.width >= 110 else 3
+    wanted = 1 if height < 14 else 2 if height < 18 or _fits_in_two(page) else 3
     wanted += height >= 14 and has_reported(page.view, page.job)
     return max(0, min(wanted, page.room - job_charts.count_of(page) - 3))
+
+
+def _data_and_cpu(page: Page) -> tuple["_Fact", "_Fact"]:
+    """Return how the job gets its data, and the cores that it may use."""
+    view, job = page.view, page.job
+    assert job is not None
+    assert view.snapshot is not None
+    known = job.ranks and job.loader_workers is not None
+    data = ("data", [(job_loading_sentence(job), "text" if known else "label")])
+    return data, ("CPU", _cores(job, view.snapshot.host))
+
+
+def _fits_in_two(page: Page) -> bool:
+    """Check whether the second line of facts has room for the job's data and its cores."""
+    return page.width >= _BESIDE or sum(map(_cells_of, _data_and_cpu(page))) < page.width
+
+
+def _cells_of(fact: "_Fact") -> int:
+    """Count the cells of a fact, with its label and what keeps it apart."""
+    _, runs = fact
+    return _LABEL + 3 + sum([width_of(text) + 2 for text, _ in runs]) if runs else 0
 
 
 def _draw_facts(page: Page, rows: int) -> Drawn:
@@ -157,22 +178,23 @@ def _draw_facts(page: Page, rows: int) -> Drawn:
     beside each other where that is wide enough."""
     view, job = page.view, page.job
     assert job is not None
-    assert view.snapshot is not None
-    known = job.ranks and job.loader_workers is not None
-    data = ("data", [(job_loading_sentence(job), "text" if known else "label")])
-    cpu = ("CPU", _cores(job, view.snapshot.host))
+    data, cpu = _data_and_cpu(page)
     loop = ("loop", _reported(page, job))
     said, reported = _identity(view, job), bool(loop[1])
     lines: list[Sequence[_Fact]] = [[data, cpu]]
+    second = 0
     if rows - reported > 1:
-        wide = page.width >= _BESIDE
         lines = [[("job", said[0]), ("env", said[1])], [data, cpu]]
-        if not wide:
+        if page.width >= _BESIDE:
+            # In steps, as the time that it has run for gets longer.
+            ends = 2 + max([_cells_of(one) for one, _ in lines])
+            second = min(page.width // 2, -(-ends // _STEP) * _STEP)
+        else:
             lines = [[("job", [*said[0], *said[1]])], [data, cpu]]
             lines = [lines[0], [data], [cpu]] if rows - reported > 2 and cpu[1] else lines
     if reported:
         lines = [*lines, [loop]] if rows > 2 else [[loop], *lines]
-    return [_fact_line(view, page.width, one) for one in lines][:rows], []
+    return [_fact_line(view, page.width, one, second) for one in lines][:rows], []
 
 
 _Fact = tuple[str, Sequence[Run]]
@@ -180,6 +202,8 @@ _Fact = tuple[str, Sequence[Run]]
 _LABELLED, _BESIDE = 60, 110
 """Widths from which on facts have labels, and stand in two columns."""
 _LABEL = 6
+_STEP = 10
+"""Cells of which a multiple is before the second column."""
 
 
 FACTS = Panel("facts", _fact_rows, _draw_facts)
@@ -190,22 +214,18 @@ def _reported(page: Page, job: Job) -> list[Run]:
     snapshot = page.view.snapshot
     if ended_at(page.view, job) is not None:
         return []
-    charts = [trace.kind for trace, _ in job_charts.shown(page)]
-    said = {_LOOP_CHARTS[one] for one in charts if one in _LOOP_CHARTS}
+    said = {name for trace, rows in job_charts.shown(page) for name in trace.says(rows)}
     texts = loop_facts(job, None if snapshot is None else snapshot.taken_at_unix_seconds, said)
     return [(text, "text") for text in texts]
 
 
-_LOOP_CHARTS = {"wait": "data_wait_share", "speed": "samples_per_second"}
-"""Readings of a loop that have a chart of the page, by its kind."""
-
-
-def _fact_line(view: View, width: int, facts: Sequence[_Fact]) -> Line:
-    """Draw facts beside each other; what has no room is cut if it is the first, else left out."""
+def _fact_line(view: View, width: int, facts: Sequence[_Fact], second: int) -> Line:
+    """Draw facts beside each other, the second from the cell ``second`` on or where the first ends;
+    what has no room is cut if it is the first, else left out."""
     row, labelled = Row(width).add(" "), width >= _LABELLED
     for number, (label, runs) in enumerate(facts):
         if number and runs:
-            row.add("  ").pad_to(width // 2 if width >= _BESIDE else 0)
+            row.add("  ").pad_to(second)
         if labelled and runs and row.room > _LABEL + width_of(runs[0][0]) * bool(number):
             row.add(" ").add(left(label, _LABEL), "label")
         for place, (text, style) in enumerate(runs):
@@ -302,7 +322,8 @@ def _shared_limits(page: Page) -> str:
 def _draw_gpus(page: Page, rows: int) -> Drawn:
     if rows != len(page.gpus):
         shown = [shown_gpu(page.view, gpu) for gpu in page.gpus]
-        return [_gpu_summary(shown, page.width)], []
+        waits = any(state_of(page.view, gpu) is WAITING for gpu in page.gpus)
+        return [_gpu_summary(shown, page.width, waits=waits)], []
     lead, _ = job_charts.span(page.width)
     alike = bool(_shared_limits(page))
     painter = GpuPainter(
@@ -322,15 +343,19 @@ def _draw_gpus(page: Page, rows: int) -> Drawn:
 GPUS = Panel("gpus", _gpu_rows, _draw_gpus)
 
 
-def _gpu_summary(gpus: Sequence[Gpu], width: int) -> Line:
-    """Draw many GPUs in one line: what they have together, and the extremes."""
+def _gpu_summary(gpus: Sequence[Gpu], width: int, *, waits: bool) -> Line:
+    """Draw many GPUs in one line: what they have together, and the extremes. Where one ``waits``
+    while it is busy, how much they work."""
     readings = [gpu.reading for gpu in gpus]
     used = _sum_if_all_known([one.memory_used_bytes for one in readings])
     whole = _sum_if_all_known([gpu.identity.memory_total_bytes for gpu in gpus])
     watts = _sum_if_all_known([one.power_watts for one in readings])
     row = Row(width).add(f" {len(gpus)} GPUs", "title")
+    working = [one.sm_active_percent for one in readings] if waits else [None]
+    busy = "busy", [one.busy_percent for one in readings]
+    name, percents = busy if None in working else (GPU["sm_active_percent"].label, working)
     for label, text in (
-        ("busy", _reach([one.busy_percent for one in readings])),
+        (name, _reach(percents)),
         ("mem", "" if used is None else units.size_of(used, whole)),
         ("power", units.watts(watts)),
         ("temp to", units.celsius(highest([one.temperature_celsius for one in readings]))),
@@ -389,7 +414,8 @@ class TreeRow:
     is_late: bool = False
     """The others wait for this rank."""
     hue: str = ""
-    """The colour of its chart, where the leading finding is about that."""
+    """The colour of its name and, but for one that is late, of its chart, where the leading finding
+    is about that."""
 
     @property
     def key(self) -> ProcessKey:
@@ -545,8 +571,14 @@ def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
     # What was reported then is not kept of each rank.
     loops = {loop.key: loop for loop in job.loops if view.timeline.moment is None}
     if len(loops) == 1:
-        share = mean_shown(view.history.job(job.key, "data_wait_share"), view.window_of_means)
-        loops = {key: replace(loop, data_wait_share=share) for key, loop in loops.items()}
+        waits, steps = (
+            mean_shown(view.history.job(job.key, name), view.window_of_means)
+            for name in ("data_wait_share", "compute_share")
+        )
+        loops = {
+            key: replace(loop, data_wait_share=waits, compute_share=steps)
+            for key, loop in loops.items()
+        }
     branch_of = branches([(member.pid, member.parent_pid) for member in members], view.glyphs)
     machines = _machines(view, on_gpus)
     out = []
@@ -675,7 +707,7 @@ def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[R
         series = Together(
             keys, lambda: [history.process(k, uuids.get(k), "cpu_percent") for k in keys]
         )
-    style = entry.hue or "gauge"
+    style = "gauge" if entry.is_late else entry.hue or "gauge"
     return view.chart(("member", member.key), series, width, 100.0, style, window=window)[0]
 
 
@@ -694,11 +726,24 @@ def first_output_line(view: View, rows: int) -> int:
 
 
 def _output_rows(page: Page) -> int:
-    """Return the rows of the pane with its title; 0: hidden."""
+    """Return the rows of the pane with its title; 0: hidden. Asked again, once the others have
+    theirs, it takes those that the processes do not fill."""
     pane, height = page.view.job.pane, page.height
     if page.view.job.output is None or pane == "hidden" or height < 10:
         return 0
+    if "output" in page.rows:
+        return page.rows["output"] + max(0, page.room - _rows_of_processes(page))
     return max(4, height * 6 // 10) if pane == "large" else max(3, min(12, height // 4))
+
+
+def _rows_of_processes(page: Page) -> int:
+    """Return how many rows all processes take with their heading; of a report, all there are."""
+    if page.job is None or page.decided["report"]:
+        return page.room
+    members, families = page.job.members, {_family(one) for one in page.job.members}
+    alone = sum(_family(one) is None for one in members)
+    folded = is_folded(page.view, len(members), page.room - 1)
+    return 1 + (alone + len(families - {None}) if folded else len(members))
 
 
 def _draw_output(page: Page, height: int) -> Drawn:
@@ -798,7 +843,7 @@ PANELS = (
 """Panels of the page, from top to bottom."""
 COMPETING = (
     *(OUTPUT, FACTS, _TABLE, GPUS, job_charts.PANEL, _AXIS, job_charts.PANEL),
-    time_axis.VALUES,
+    *(time_axis.VALUES, OUTPUT),
 )
 """Panels that compete for rows, by importance: first who waits for whom, the charts of GPU, main
 thread and loader workers; then the processes; then everything else."""

@@ -106,7 +106,8 @@ def _header_left(view: View, snapshot: Snapshot, *, of_job: bool) -> list[tuple[
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     """Return ``41% busy``, ``4.6 of 8 GPUs' time lost``, ``2 idle``, ``1.9kW``: what several GPUs
-    are used for; before that how many do not answer, and of how many it is known."""
+    are used for; before that how many do not answer, and of how many it is known. Of time that is
+    lost while GPUs are busy, how busy they are says nothing."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
         return []
@@ -115,12 +116,16 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     average = mean(means)
     gone = sum(gpu.lost for gpu in snapshot.gpus)
     parts = [f"{gone} gone"] if gone else []
-    others = f"{units.plural(len(means) - gone, 'GPU')} " if gone else ""
-    parts += [] if average is None else [f"{others}{average:3.0f}% busy"]
-    found = view.diagnosis
+    found, lost, busy = view.diagnosis, 0.0, 0.0
     if found is not None and found.watched_seconds >= LOST_AFTER_SECONDS:
-        lost = lost_in_words(lost_gpus(found, snapshot), len(snapshot.gpus))
-        parts += [lost] if lost else []
+        lost = lost_gpus(found.findings, snapshot)
+        those = [one for one in found.findings if rule_of(one.rule).lost_while_busy]
+        busy = lost_gpus(those, snapshot)
+    said = lost_in_words(lost, len(snapshot.gpus))
+    if average is not None and not (said and 2 * busy > lost):
+        others = f"{units.plural(len(means) - gone, 'GPU')} " if gone else ""
+        parts.append(f"{others}{average:{1 if gone else 3}.0f}% busy")
+    parts += [said] if said else []
     idle = sum([one is not None and one < _IDLE_PERCENT for one in means])
     parts += [f"{idle} idle"] if idle else []
     watts = [one.power_watts for one in shown]

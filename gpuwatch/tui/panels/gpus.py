@@ -405,10 +405,19 @@ def held_up(view: View, *gpus: GpuKey) -> list[Held]:
         if state is None:
             continue
         end = inf if mark.end_seconds is None else mark.end_seconds
-        of_busy = rule_of(mark.rule).lost_while_busy and state is not STRAGGLER
+        of_busy, hue = rule_of(mark.rule).lost_while_busy, state.hue
         work = _work_of(view, state, held) if of_busy and len(gpus) == 1 else None
-        out.append(Held(mark.begin_seconds, end, state.hue, of_busy, work))
+        if state is STRAGGLER:
+            # In step with the others it is busy all the time, too, and held against them by what
+            # of that was work; else its idle time is what they wait for.
+            work = work if mark.rule == _IN_STEP else None
+            of_busy, hue = work is not None, hue if work is None else WAITING.hue
+        out.append(Held(mark.begin_seconds, end, hue, of_busy, work))
     return out
+
+
+_IN_STEP = "straggler"
+"""Rule of ranks that are all busy all the time, of which one has more to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,11 +454,17 @@ def _work_of(view: View, state: GpuState, key: GpuKey) -> Columns | None:
 
 
 def work_said(view: View, gpu: Gpu, state: GpuState, grid: Grid) -> Said | None:
-    """Return how much of the busy time that is shown was work, where the chart tells them apart."""
-    held = [one for one in held_up(view, gpu.uuid) if one.style == state.hue]
-    if not held or held[-1].work is None:
+    """Return how much of the busy time that is shown was work, where the chart tells them apart,
+    and of a GPU that others wait for."""
+    if state is STRAGGLER:
+        # As of those that wait for it.
+        work = _work_of(view, state, gpu.uuid)
+    else:
+        held = [one for one in held_up(view, gpu.uuid) if one.style == state.hue]
+        work = held[-1].work if held else None
+    if work is None:
         return None
-    known = [one[1] for one in grid.columns_of(held[-1].work) if one]
+    known = [one[1] for one in grid.columns_of(work) if one]
     label = "effective" if state is THROTTLED else GPU["sm_active_percent"].label
     return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
 
@@ -749,11 +764,21 @@ class GpuPainter:
         return gauge(self._glyphs, metric.value / metric.limit, width, metric.style)
 
     def _chart(
-        self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int
+        self,
+        gpu: Gpu,
+        metric: Metric,
+        style: str,
+        width: int,
+        rows: int,
+        *,
+        work_alone: bool = False,
     ) -> list[list[Run]]:
         view, window, limit = self._view, self._window, metric.limit
         series = view.history.gpu(gpu.uuid, metric.field.name)
         held = held_up(view, gpu.uuid) if style == FED.hue else None
+        if work_alone and held is not None and self._glyphs.tones:
+            # Two tones fill a cell, and rows of such cells are one slab: the rest is the ground.
+            held = [one if one.work is None else one._replace(of_busy=False) for one in held]
         key = gpu.uuid, metric.field.name
         return view.chart(key, series, width, limit, style, rows, window, held)
 
@@ -765,10 +790,14 @@ class GpuPainter:
         lead: int,
         width: int,
         rows: int,
+        *,
+        work_alone: bool = False,
     ) -> tuple[list[Sequence[Run]], list[Said]]:
-        """Draw how busy it is, and say what the chart shows: state, what is read now, extremes."""
+        """Draw how busy it is, or its work alone, and say what the chart shows: state, what is read
+        now, extremes."""
         self.spans.append((lead, width))
-        lines: list[Sequence[Run]] = [*self._chart(gpu, busy, FED.hue, width, rows)]
+        drawn = self._chart(gpu, busy, FED.hue, width, rows, work_alone=work_alone)
+        lines: list[Sequence[Run]] = [*drawn]
         series = self._view.history.gpu(gpu.uuid, busy.field.name)
         words: list[Said] = [(state.word, "", state.hue)]
         known = []
@@ -898,7 +927,8 @@ class GpuPainter:
         work = None
         if room > 0:
             work = work_said(self._view, gpu, state, self._window.grid(room))
-        if rows == 1 and work is not None and begin.used <= self._number_end - 8:
+        says_work = rows == 1 and work is not None and begin.used <= self._number_end - 8
+        if says_work and work is not None:
             # The busy time above it was no work.
             label, said, _ = work
             label = label if len(label) <= 4 else GPU["sm_active_percent"].short
@@ -906,7 +936,7 @@ class GpuPainter:
             begin.add(right(said, 4), "value")
         else:
             self._add_value(begin.pad_to(self._number_end - 5), busy, 5)
-        chart, _ = self._busy(gpu, busy, state, self._lead, room, rows)
+        chart, _ = self._busy(gpu, busy, state, self._lead, room, rows, work_alone=says_work)
         lines, below = [], self._below_state(gpu, rows - 1, work)
         for number, drawn in enumerate(chart):
             row = begin if number == 0 else Row(self._width).add(" " * (3 + self._index_width))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from operator import truediv
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from gpuwatch.core.registry import GPU, Field
 from gpuwatch.core.store import PolledThenSampled, Series
 from gpuwatch.diagnosis.finding import Finding, about_job, severity_place
 from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, UNDERUSED, WAITING
-from gpuwatch.jobs.words import rank_name
+from gpuwatch.jobs.words import rank_name, waits_most
 from gpuwatch.tui.charts.strips import (
     Column,
     Columns,
@@ -28,7 +29,7 @@ from gpuwatch.tui.charts.strips import (
     nice_ceiling,
     scale_marks,
 )
-from gpuwatch.tui.charts.timeline import FindingMark, marks_at
+from gpuwatch.tui.charts.timeline import FindingMark, marks_about, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
 from gpuwatch.tui.panels.findings import rule_of
 from gpuwatch.tui.panels.gpus import FED, LEAD, held_up, scaled_metrics, state_of, work_said
@@ -59,6 +60,12 @@ def means(columns: Sequence[Column | None]) -> Column | None:
         return None
     low, middle, high = map(truediv, map(sum, zip(*known, strict=True)), [len(known)] * 3)
     return low, middle, high
+
+
+def sums(columns: Sequence[Column | None]) -> Column | None:
+    """Return the sum of means, where all are known."""
+    total = sum([one[1] for one in columns if one is not None])
+    return None if None in columns else (total, total, total)
 
 
 def spread(columns: Sequence[Column | None]) -> Column | None:
@@ -115,7 +122,7 @@ class Trace:
     bytes: bool = True
     """A rate is one of bytes."""
     held: Sequence[Held] | None = None
-    """Chart of how busy GPUs are: when findings held them up."""
+    """Chart of how busy GPUs are, or how much they work: when findings held them up."""
     words: Sequence[tuple[str, str, str]] = ()
     """Words below the label, where the chart is high enough: a word, the number that
     goes with it, and their style."""
@@ -123,10 +130,27 @@ class Trace:
     """In one row it is a line."""
     now: str = ""
     """Number that stands behind the chart, where there is room."""
+    parts: "Trace | None" = None
+    """Chart of this and of what else its time goes to, in its place where that has room."""
 
     @property
     def is_quiet(self) -> bool:
         return self.style == QUIET
+
+    def drawn(self, rows: int) -> "Trace":
+        """Return what is drawn in so many rows."""
+        return self if self.parts is None or rows < _PARTS_ROWS or self.is_quiet else self.parts
+
+    def says(self, rows: int) -> Sequence[str]:
+        """Return the readings of the job's loop whose numbers stand beside it in so many rows."""
+        if self.kind != "wait":
+            return ()
+        return _SHARES[: 1 if self.drawn(rows) is self else rows]
+
+
+_SHARES = ("data_wait_share", "compute_share", "copy_share")
+_PARTS_ROWS = 2
+"""Rows from which on a chart has room for what its parts are called."""
 
 
 def leading(view: View, job: Job) -> Finding | FindingMark | None:
@@ -134,8 +158,7 @@ def leading(view: View, job: Job) -> Finding | FindingMark | None:
     of the moment that is looked at."""
     moment, found = view.timeline.moment, list[Finding | FindingMark]()
     if moment is not None:
-        held = marks_at(view.spans, moment, moment)
-        mine = [one for one in held if not one.gpus or not set(one.gpus).isdisjoint(job.gpu_uuids)]
+        mine = marks_about(marks_at(view.spans, moment, moment), job.gpu_uuids)
         found += sorted(mine, key=lambda one: severity_place(one.severity))
     elif ended_at(view, job) is not None:
         found += view.job.findings
@@ -167,8 +190,8 @@ def late_ranks(job: Job, found: Finding | FindingMark | None) -> list[JobRank]:
 
 
 def _fault_traces(view: View, job: Job, found: Finding | FindingMark | None) -> list[Trace]:
-    """Return the charts of what keeps a late rank from its work, and in grey of the same of the
-    other ranks; none where that is not known."""
+    """Return the chart of what keeps a late rank from its work, with the number of the other
+    ranks; none where that is not known."""
     kind, late = fault_of(found), late_ranks(job, found)
     if not kind or len(late) != 1:
         return []
@@ -178,22 +201,23 @@ def _fault_traces(view: View, job: Job, found: Finding | FindingMark | None) -> 
         sides[member.rank != late[0].rank].append(member)
     if [] in sides:
         return []
-    labels = f"{rank_name(late[0])} {ours}", f"other {theirs}"
-    out = []
-    shorts = ours.partition(" ")[0], "others"
-    for label, short, members in zip(labels, shorts, sides, strict=True):
-        keys = tuple(one.key for one in members)
-        find = partial(_cpu_of_each, view, kind, keys)
-        text = units.percent(mean(_shown(view, one, None) for one in find()))
-        out.append(Trace(kind, label, short, text, kind, Together((kind, keys), find)))
-    return [out[0], quiet(out[1])]
+    every = [tuple([one.key for one in members]) for members in sides]
+    find, find_others = [partial(_cpu_of_each, view, kind, keys) for keys in every]
+    text, others = [
+        units.percent(mean(_shown(view, one, None) for one in found()))
+        for found in (find, find_others)
+    ]
+    series = Together((kind, every[0]), find)
+    words = [(f"other {theirs}", others, "label")]
+    label = f"{rank_name(late[0])} {ours}"
+    return [Trace(kind, label, ours.partition(" ")[0], text, kind, series, words=words)]
 
 
 _FAULTS = {
     "worker": ("loader_worker", "workers", "workers"),
-    "main": ("rank", "main thread", "main threads"),
+    "main": ("rank", "main thread", "threads"),
 }
-"""Processes that a chart is of, and what it is called of one rank and of several."""
+"""Processes that a chart is of, and what it is called of one rank and of the others."""
 
 
 def _cpu_of_each(view: View, kind: str, keys: Sequence[ProcessKey]) -> list[Series | None]:
@@ -215,8 +239,9 @@ def lanes(view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool) -> list[
     of_gpus: dict[str, list[Trace]] = {}
     faults = _fault_traces(view, job, found)
     if faults:
-        # What the late rank lacks tells more than what its GPU does for want of it.
-        rest = [one for one in rest if one.kind != faults[0].kind]
+        # What the late rank lacks tells more than what its GPU does for want of it, and what all
+        # ranks do besides clears none.
+        rest = []
         charts = [*[name for name in charts if name not in GPU], faults[0].kind]
         named = [*named, *faults]
     elif len(sides) > 1:
@@ -286,7 +311,8 @@ def _sides(gpus: Sequence[Gpu], found: Finding | FindingMark | None) -> list[lis
 
 def of_the_past(trace: Trace) -> Trace:
     """Return a trace without what is said of now."""
-    return replace(trace, text="", note=None, words=())
+    parts = None if trace.parts is None else of_the_past(trace.parts)
+    return replace(trace, text="", note=None, words=(), parts=parts)
 
 
 def has_reported(view: View, job: Job) -> bool:
@@ -299,31 +325,43 @@ def count_of(page: Page) -> int:
     by what the job is."""
     job, view, height = page.job, page.view, page.tall
     assert job is not None
-    if "count" not in page.decided:
-        traces = lanes(view, job, page.gpus, each_gpu=bool(page.gpus))
-        page.decided["count"] = 1 + len(traces) - max(1, len(page.gpus))
+    if "counts" not in page.decided:
+        together = each = len(_lanes_of(page, each_gpu=False))
+        if 1 < len(page.gpus) <= _MOST_EACH:
+            each = 1 + len(_lanes_of(page, each_gpu=True)) - len(page.gpus)
+        page.decided["counts"] = together, each
     reported = has_reported(view, job)
     most = (3 if height < 18 else 4 if height < 36 else 5) + reported + (reported and height >= 18)
-    return min(most, cast("int", page.decided["count"]))
+    return min(most, max(cast("tuple[int, int]", page.decided["counts"])))
+
+
+def _lanes_of(page: Page, *, each_gpu: bool) -> list[Trace]:
+    """Return the charts of a page, which asks for them to count them and to draw them."""
+    assert page.job is not None
+    name = "lanes of each" if each_gpu else "lanes together"
+    if name not in page.decided:
+        page.decided[name] = lanes(page.view, page.job, page.gpus, each_gpu=each_gpu)
+    return cast("list[Trace]", page.decided[name])
 
 
 def shown(page: Page) -> list[tuple[Trace, int]]:
     """Return the charts of a page that is laid out, and how high each is."""
-    decided, job = page.decided, page.job
-    assert job is not None
+    decided = page.decided
     if "lanes" not in decided:
         heights: list[int] = decided["heights"]
-        traces = lanes(page.view, job, page.gpus, each_gpu=decided["each_gpu"])
+        traces = _lanes_of(page, each_gpu=decided["each_gpu"])
         high = [heights[0]] * (len(page.gpus) if decided["each_gpu"] else 1) + heights[1:]
         behind = len(high) - len(heights) + 1
         kinds = [trace.kind for trace in traces[: len(high)]]
         wave = next((place for place, kind in enumerate(kinds) if kind in _WAVES), 0)
+        behind += wave > behind and traces[behind].parts is not None
         if wave > behind:
             high[wave], high[behind] = high[behind], high[wave]
         together = not decided["each_gpu"] and len(high) > 1 and len(traces) > 1
         if together and traces[0].kind == traces[1].kind:
             # Those that are held against each other are of one height; the rest is for others.
-            total, low = sum(high), min(_MOST_APART, (high[0] + high[1]) // 2)
+            total, rest = sum(high), min(len(traces), len(high)) - 2
+            low = max(1, min(_MOST_APART, (total - rest) // 2))
             high = [low, low, *[1] * min(len(traces) - 2, total - 2 * low)]
             grow = range(2, len(high)) if len(high) > 2 else range(2)
             for turn in range(total - sum(high)):
@@ -336,12 +374,21 @@ _WAITS = ("data_wait_least_share", "data_wait_share", "data_wait_most_share")
 
 
 def job_traces(view: View, job: Job) -> list[Trace]:
-    """Return the job's own charts, by cause: what it reports of its loop (waits of several ranks
-    from the least to the most), who feeds the GPUs, the disk."""
+    """Return the job's own charts, by cause: what it reports of its loop (of several ranks how long
+    the one waits that waits most), who feeds the GPUs, the disk."""
     history, key = view.history, job.key
     wait = _trace(view, job, "data_wait_share", units.share, "wait", "waits for data", "data",
                   style="starved", limit=1.0)  # fmt: skip
-    if len(job.loops) > 1:
+    slow = None if view.timeline.moment is not None else waits_most(job)
+    slow_loop = None if slow is None else job.loop_of(slow)
+    if slow is not None and slow_loop is not None:
+        wait = replace(
+            wait,
+            label=f"{rank_name(slow)} data-wait",
+            text=units.share(slow_loop.data_wait_share),
+            series=history.job(key, _WAITS[-1]),
+        )
+    elif len(job.loops) > 1:
         ranks = Together(key, lambda: [history.job(key, name) for name in _WAITS], spread)
         ends = [_shown(view, history.job(key, name), None) for name in (_WAITS[0], _WAITS[2])]
         if view.timeline.moment is None:
@@ -352,12 +399,12 @@ def job_traces(view: View, job: Job) -> list[Trace]:
         low, high = map(units.share, ends)
         text = wait.text if None in ends or low == high else f"{low[:-1]}-{high}"
         wait = replace(wait, series=ranks, text=text)
+    else:
+        wait = replace(wait, parts=_parts_of_time(view, job, wait))
     count = len(job.having("loader_worker")) if job.members else job.loader_workers or 0
     main = "main threads" if len(job.ranks) > 1 else "main thread"
     workers = units.plural(count, "worker") if count else "workers"
     percent, rate = units.percent, units.rate
-    speed = _trace(view, job, "samples_per_second", units.samples, "speed", "samples/s", "smp/s",
-                   style="host", limit=None, bytes=False)  # fmt: skip
     own = [
         _trace(view, job, "main_thread_cpu_percent", percent, "main", main),
         _trace(view, job, "loader_worker_cpu_percent", percent, "worker", workers, "workers"),
@@ -367,7 +414,26 @@ def job_traces(view: View, job: Job) -> list[Trace]:
                limit=None)
         for what in _OF_DISK
     ]  # fmt: skip
-    return [wait, *own, speed, *disk] if has_reported(view, job) else [*own, *disk]
+    return [wait, *own, *disk] if has_reported(view, job) else [*own, *disk]
+
+
+def _parts_of_time(view: View, job: Job, wait: Trace) -> Trace | None:
+    """Return a chart of what the time of a loop goes to: its steps, and above them waits for
+    data."""
+    series = [view.history.job(job.key, name) for name in ("compute_share", "data_wait_share")]
+    if None in series:
+        return None
+    steps = _shown(view, series[0], job.compute_share)
+    copies = [one.copy_share for one in job.loops if one.copy_share is not None]
+    words = [("in steps", units.share(steps), FED.hue)]
+    if copies and view.timeline.moment is None:
+        words.append(("copies", units.share(copies[0]), "label"))
+    return replace(
+        wait,
+        series=Together((job.key, "parts"), lambda: series, sums),
+        held=[Held(0.0, inf, wait.style, of_busy=True, work=series[0])],
+        words=words,
+    )
 
 
 def gpu_traces(view: View, gpus: Sequence[Gpu], *, with_state: bool = False) -> list[Trace]:
@@ -416,8 +482,8 @@ def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
 
 
 _NAMES = {"pcie_rx_bytes_per_second": "PCIe rx", "sm_active_percent": "SM active"}
-_SAYS = {THROTTLED, WAITING, UNDERUSED, STRAGGLER}
-"""States whose hue the chart has that shows them."""
+_SAYS = {THROTTLED, WAITING, UNDERUSED}
+"""States whose hue the chart has that shows them: a straggler is the one that works."""
 
 
 def _called(name: str) -> str:
@@ -427,7 +493,7 @@ def _called(name: str) -> str:
 
 def metric_traces(view: View, sides: Sequence[Sequence[Gpu]], name: str) -> list[Trace]:
     """Return charts of a reading of GPUs, the mean of each of ``sides``: the first in the hue of
-    its state, the others in grey."""
+    its state, the others in grey, or all in that of work where they are compared by it."""
     known = [side for side in sides if side]
     first = [metric_trace(view, side, name, apart=len(known) > 1) for side in known[:1]]
     others = [quiet(metric_trace(view, side, name, apart=True)) for side in known[1:]]
@@ -446,17 +512,23 @@ def metric_trace(view: View, gpus: Sequence[Gpu], name: str, *, apart: bool = Fa
     limits |= {"sm_clock_mhz": gpu.identity.sm_clock_max_mhz}
     limit = limits.get(name, 100.0 if symbol == "%" else None)
     whose = f"GPU {units.gpu_label(gpu)}" if len(gpus) == 1 else f"{len(gpus)} GPUs"
-    called, state = _called(name), state_of(view, gpu)
+    called, state, of_bytes = _called(name), state_of(view, gpu), "bytes" in symbol
+    held = None
+    if name == "sm_active_percent" and state in (WAITING, STRAGGLER):
+        # The room above it is what was lost.
+        held = [one._replace(of_busy=False, work=None) for one in held_up(view, *uuids)]
     return Trace(
         kind=name,
         label=f"{whose} {called}",
         short=whose.lower() if apart else called,
         text=field.text(mean(getattr(one.reading, name) for one in gpus)),
-        style=state.hue if state in _SAYS else "host",
+        style=FED.hue if held is not None else state.hue if state in _SAYS else "host",
         series=find[0] if len(find) == 1 else Together((name, *uuids), lambda: find),
         limit=limit,
         top=_top(field, limit),
-        bytes="bytes" in symbol,
+        bytes=of_bytes,
+        held=held,
+        words=[(state.word, "", state.hue)] if apart else (),
     )
 
 
@@ -528,9 +600,14 @@ _TURNS = (0, 1, 0, 2, 1, 3)
 """Places of the charts in the order in which they grow by a row, again and again."""
 _MOST_ROWS = (18, 4, 2, 2)
 """Rows of each at most; those behind them, and the last of several, have one."""
+_FLAT_ROWS = 3
+"""Rows at most where the first is of what a job reports, which hardly moves from second to second;
+beside charts of each GPU one less."""
 _WAVES = {"main"}
 """Charts behind the GPU's that move, and are worth their rows before those that hardly do."""
 _SEVERAL, _MOST_APART = 4, 6
+_MOST_EACH = 4
+"""GPUs at most that have a chart each."""
 
 
 def _rows(page: Page) -> int:
@@ -543,14 +620,17 @@ def _rows(page: Page) -> int:
         decided["heights"] = [1] * most
         return most
     heights: list[int] = decided["heights"]
-    room = page.room
+    room, asked = page.room, len(heights)
     decided["each_gpu"] = (
-        2 <= count <= 4
+        1 < count <= _MOST_EACH
         and (decided["report"] or page.rows["gpus"] == count)
         and room - (count - 1) >= min(page.table_wanted, page.table_least + 3)
     )
+    del heights[decided["counts"][decided["each_gpu"]] :]
+    room += asked - len(heights)
     gpu_lines = count if decided["each_gpu"] else 1
     room -= gpu_lines - 1
+    flat = page.job is not None and has_reported(page.view, page.job)
     grows = True
     while grows:
         grows = False
@@ -558,6 +638,8 @@ def _rows(page: Page) -> int:
             # Of a job without a GPU the chart only says that there is none.
             last = place + 1 == len(heights) >= _SEVERAL
             most = 1 if last or (place == 0 and not count) else _MOST_ROWS[place]
+            if place and flat:
+                most = min(most, _FLAT_ROWS - (count > 1))
             cost = gpu_lines if place == 0 else 1
             if place < len(heights) and heights[place] < most and room - cost >= page.table_wanted:
                 heights[place] += 1
@@ -601,11 +683,10 @@ def draw(
     width: int,
     beside: int = 0,
 ) -> list[Line]:
-    """Draw each trace in its number of rows, see ``span``."""
+    """Draw each trace in its number of rows, see ``span``; in the cells ``beside`` a chart stands
+    from where to where it goes."""
     return [
-        line
-        for trace, rows in shown
-        for line in _chart(view, trace, rows, window, width, span(width, beside))
+        line for trace, rows in shown for line in _chart(view, trace, rows, window, width, beside)
     ]
 
 
@@ -615,9 +696,10 @@ def _chart(
     rows: int,
     window: TimeWindow,
     width: int,
-    place: tuple[int, int],
+    beside: int,
 ) -> list[Line]:
-    lead, chart_width = place
+    lead, chart_width = span(width, beside)
+    trace = trace.drawn(rows)
     limit, ticks = trace.limit, dict[int, str]()
     if trace.note is not None:
         limit = 0.0
@@ -647,10 +729,24 @@ def _chart(
             row.add("" if number else f" {trace.note}", "dim")
         else:
             row.add_runs(drawn, chart_width)
-        if number == 0 and trace.now:
-            row.add(right(trace.now, row.room - 1), "dim")
+        if number == 0 and beside:
+            row.add(right(trace.now or _reach(view, trace), beside), "dim")
         out.append(row.line())
     return out
+
+
+_REACH_COLUMNS = 60
+
+
+def _reach(view: View, trace: Trace) -> str:
+    """Return ``range 36-54%``: from where to where a chart of percent goes; nothing for the past,
+    of which numbers are those of a moment."""
+    if trace.series is None or trace.top != "100" or view.timeline.moment is not None:
+        return ""
+    columns = view.window_of_means.grid(_REACH_COLUMNS).columns_of(trace.series)
+    known = [100.0 / (trace.limit or 100.0) * one[1] for one in columns if one is not None]
+    ends = (f"{min(known):.0f}", f"{max(known):.0f}") if known else ()
+    return f"range {'-'.join(dict.fromkeys(ends))}%" if ends else ""
 
 
 def _name(row: Row, trace: Trace, lead: int, ellipsis: str) -> None:

@@ -6,7 +6,7 @@ that moment, put together from the history.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from math import ceil
@@ -27,7 +27,7 @@ from gpuwatch.core.store import (
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
 from gpuwatch.tui.charts.strips import ASCII, HIGHEST, Columns, Glyphs, TimeWindow, mean_shown
-from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_at
+from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_about, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.findings import cause_of, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
@@ -218,22 +218,28 @@ def _day(moment: float) -> tuple[int, int]:
 
 
 def draw(
-    view: View, window: TimeWindow, spans: Sequence[Span], width: int
+    view: View,
+    window: TimeWindow,
+    spans: Sequence[Span],
+    width: int,
+    gpus: Collection[GpuKey] | None = None,
 ) -> tuple[Line, list[Zone]]:
-    """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor."""
+    """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor. ``gpus``:
+    only findings about these are on it."""
     row = Row(width)
     zones: list[Zone] = []
     offset = _wall_offset(view)
     changed = None if view.mark is None else view.mark.at
+    marks = view.spans if gpus is None else marks_about(view.spans, gpus)
     for start, cells in spans:
         if cells <= 0:
             continue
         grid = window.grid(cells)
         if not zones and start > _LABEL_CELLS:
-            found = marks_at(view.spans, grid.begin_seconds, grid.end_seconds)
+            found = marks_at(marks, grid.begin_seconds, grid.end_seconds)
             row.pad_to(2).add(_named(found, start - 3, view.glyphs), "label")
         row.pad_to(start)
-        for text, style in axis(view.spans, window, cells, offset, view.glyphs, changed):
+        for text, style in axis(marks, window, cells, offset, view.glyphs, changed):
             row.add(text, style)
         zones.append(Zone(0, start, start + cells, "moment"))
     return row.line(), zones
@@ -422,7 +428,8 @@ def _spread(column: Column, unit: Unit) -> str:
 
 
 def _draw_axis(page: Page, _rows: int) -> Drawn:
-    line, zones = draw(page.view, page.window, page.spans, page.width)
+    mine = None if page.job is None else page.job.gpu_uuids
+    line, zones = draw(page.view, page.window, page.spans, page.width, mine)
     return [line], zones
 
 

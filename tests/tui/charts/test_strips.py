@@ -332,6 +332,21 @@ def test_busy_time_without_work_stands_above_the_work() -> None:
     assert tones == [*(PALE, PALE, PALE), *(FULL, PALE, FULL)]
 
 
+def test_work_alone_stands_on_the_ground_of_what_held_it_up() -> None:
+    """What is not ``of_busy`` has no second tone in its columns, which are as high as the work."""
+    busy, work = SampledSeries(), SampledSeries()
+    for second in (1.0, 2.0, 3.0, 4.0):
+        busy.add_reading(second, 100.0)
+        work.add_reading(second, 50.0)
+    held = [Held(2.5, inf, "waiting", False, work)]
+    (line,) = Strip().draw(busy, TimeWindow(4.0, 4.0), 4, 100.0, UNICODE, "fed", 1, held)
+    assert picture([line]) == ["▇▇▄▄"]
+    assert [style.partition(".")[0] for text, style in line for _ in text] == [
+        *("fed", "fed"),
+        *("fed/waiting", "fed/waiting"),
+    ]
+
+
 @pytest.mark.parametrize("glyphs", [DOTS, ASCII], ids=lambda glyphs: glyphs.name)
 def test_without_tones_one_row_is_as_high_as_the_work(glyphs: Glyphs) -> None:
     """Where it was not read, it is as high as the busy time and has another look."""

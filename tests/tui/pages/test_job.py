@@ -18,6 +18,7 @@ from gpuwatch.tui.pages import job
 from gpuwatch.tui.panels import job_charts, processes
 from gpuwatch.tui.panels.job_charts import Together
 from gpuwatch.tui.runs import follow_job
+from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View, row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import diagnosis, nothing, starved
@@ -332,7 +333,7 @@ def test_the_rank_that_the_others_wait_for_comes_first(size: tuple[int, int]) ->
     hues = [style for line in frame.lines for text, style in line if "straggler" in text]
     assert set(hues) <= {"late"}
     culprit, rest, *_ = shown(fresh(view), size)
-    assert (culprit.label, culprit.style) == ("GPU 6 SM active", "late")
+    assert (culprit.label, culprit.style) == ("GPU 6 SM active", "fed")
     assert (rest.label, rest.is_quiet) == ("7 others", True)
 
 
@@ -354,8 +355,8 @@ def test_without_activities_gpus_are_told_apart_by_their_power() -> None:
     ("kind", "label"), [("worker", "rank 1 workers"), ("main", "rank 1 main thread")]
 )
 def test_what_keeps_a_late_rank_is_drawn_against_the_others(kind: str, label: str) -> None:
-    """In its hue, with the mean of that rank; the others are grey, and the power of GPUs has no
-    chart. Its row in the table has the hue, those of the others have none."""
+    """In its hue, with the mean of that rank; below that stands the number of the others, and the
+    power of GPUs has no chart. Its row in the table has the hue, those of the others have none."""
     sign = next(name for name, chart in CHARTS.items() if chart == kind)
     view = with_finding("reported", 2)
     uuids = tuple(one.uuid for one in view.gpus)
@@ -367,10 +368,12 @@ def test_what_keeps_a_late_rank_is_drawn_against_the_others(kind: str, label: st
         evidence=(Evidence(sign, 99.0, "%", 90.0),),
     )
     view.diagnosis = diagnosis(view.snapshot, found)
-    own, others = [one for one in shown(fresh(view), (120, 40)) if one.kind == kind]
-    assert (own.label, own.style, others.is_quiet) == (label, kind, True)
-    assert own.text != others.text
-    assert "power_watts" not in [one.kind for one in shown(fresh(view), (120, 40))]
+    (own,) = [one for one in shown(fresh(view), (120, 40)) if one.kind == kind]
+    assert (own.label, own.style) == (label, kind)
+    ((of_whom, number, _),) = own.words
+    assert of_whom.startswith("other ")
+    assert own.text != number
+    assert [one.kind for one in shown(fresh(view), (120, 40))] == ["gpu", "gpu", "wait", kind]
     rows = job.tree_rows(view, view.snapshot.jobs[0], 9)
     hued = [row.member.rank for row in rows if row.hue == kind]
     assert hued == ([1] if kind == "worker" else [])
@@ -399,6 +402,58 @@ def test_charts_of_a_job_end_where_those_of_its_gpus_do() -> None:
     (chart,) = [line for line in lines if "  one rank is slower  " in line]
     bars = max(place for place, one in enumerate(gpu_line) if one in UNICODE.solid[1:])
     assert len(chart.rstrip(" │")) == bars + 1
+    # Behind them stands from where to where each goes.
+    assert sum(re.search(r" range \d+(-\d+)?%", line) is not None for line in lines) >= 3
+
+
+def test_the_rank_that_others_wait_for_has_the_number_that_they_have() -> None:
+    """A column of the list is one reading, and their charts are the work alone, on the ground of
+    what is lost: rows of two tones would be one slab."""
+    view = with_finding("imbalanced", 8)
+    every = tuple(one.uuid for one in view.gpus)
+    view.spans = [
+        FindingMark(
+            rule="straggler",
+            severity="warning",
+            summary="",
+            gpus=every,
+            late=every[6:7],
+            begin_seconds=view.window.now - 60.0,
+        )
+    ]
+    found = starved(view.snapshot, rule="straggler", gpus=every, late=every[6:7])
+    view.diagnosis = diagnosis(view.snapshot, found)
+    lines = job_drawn(view, 200, 50)
+    said = [line for line in lines if re.search(r"(waiting  |straggler) +SM +\d+%", line)]
+    assert len(said) == len(every)
+    drawn_rows = [line for line in job.draw(fresh(view), 200, 50).lines if "SM" in plain(line)]
+    styles = {style for line in drawn_rows[:8] for _, style in line}
+    assert any(one.startswith("fed/waiting") for one in styles)
+    assert not any("+" in one for one in styles)
+    # So has the line of all of them, where there is no room for a list.
+    small = job_drawn(fresh(view), 80, 24)
+    assert any(re.match(r"8 GPUs  SM active +\d+-\d+%", line.strip()) for line in small)
+
+
+def test_facts_have_two_lines_where_they_fit() -> None:
+    """How the job gets its data and its cores stand in one."""
+    lines = job_drawn(job_view_of(scene("starved", 1, seconds=3, attached=True)), 80, 24)
+    assert any(re.search(r"data +2 loader .* CPU +all 32 cores", line) for line in lines)
+    lines = job_drawn(job_view_of(scene("imbalanced", 8, seconds=3, attached=True)), 80, 24)
+    assert any(re.match(r"  CPU +\d+ of", line) for line in lines)
+
+
+def test_the_axis_of_a_job_has_what_was_found_of_it_alone() -> None:
+    """A finding about a GPU of another job is not named, nor counted."""
+    view = with_finding("starved", 1)
+    begin = view.window.now - 9.0
+    view.spans = [
+        FindingMark(rule=rule, severity="warning", summary="", gpus=(uuid,), begin_seconds=begin)
+        for rule, uuid in (("loader_cpu_bound", view.gpus[0].uuid), ("gpu_lost", "GPU-other"))
+    ]
+    text = "\n".join(job_drawn(view, 120, 40))
+    assert "  loader is CPU-bound  " in text
+    assert "2 findings" not in text
 
 
 def test_what_is_known_stands_in_columns() -> None:
@@ -487,14 +542,25 @@ def test_output_that_was_scrolled_stays() -> None:
     are not asked for."""
     output = Printed([f"step {n}" for n in range(500)])
     view = with_output(output, pane_first=100)
-    before = job_drawn(view, 80, 24)[-6:-1]
+    rows = job.draw(view, 80, 24).plan.rows["output"]
+    before = job_drawn(view, 80, 24)[-rows:-1]
     assert before[0].strip() == "step 100"
     output.texts += ["more"] * 10
     after = job_drawn(view, 80, 24)
-    assert after[-6:-1] == before
+    assert after[-rows:-1] == before
     assert any("more, end follows" in line for line in after)
     output.first = 300
-    assert job_drawn(view, 80, 24)[-6].strip() == "step 300"
+    assert job_drawn(view, 80, 24)[-rows].strip() == "step 300"
+
+
+def test_output_takes_the_rows_that_processes_leave() -> None:
+    """There is no blank row between the last process and the output, and as much of the processes
+    is seen as before."""
+    view = with_output(Printed([f"step {n}" for n in range(500)]))
+    lines = job_drawn(view, 120, 40)
+    (title,) = [place for place, line in enumerate(lines) if "/home/ada/run.log" in line]
+    assert "train" in lines[title - 1] or "worker" in lines[title - 1]
+    assert lines[-3].strip("│ ") == "step 499"
 
 
 def test_what_a_job_was_stays_when_it_has_ended() -> None:
@@ -553,14 +619,31 @@ def test_the_main_thread_of_a_rank_has_the_number_of_the_chart(gpus: int) -> Non
 
 
 def test_what_a_job_reports_is_said_once() -> None:
-    """What has a chart stands beside it, and not among the facts."""
+    """What has a chart stands beside it, of the rank that waits most, and not among the facts. A
+    step has the waits in its collectives in it."""
     what = scene("reported", 2, seconds=60, attached=True)
     text = "\n".join(job_drawn(job_view_of(what), 120, 40))
-    assert text.count("samples/s") == text.count("waits for data") == 1
-    assert re.search(r"rank 1 waits most for data: \d+%  computing \d+-\d+%", text)
+    assert len(re.findall(r"rank 1 data-wait \d+%", text)) == 1
+    assert "waits" not in text
+    assert re.search(r"\d+ samples/s  in steps, with collectives, \d+-\d+%", text)
     assert re.search(r"DATA +STEP +BUSY", text)
     small = "\n".join(job_drawn(job_view_of(what), 80, 17))
     assert "samples/s" in small
+
+
+def test_a_loop_that_waits_is_drawn_as_what_its_time_goes_to() -> None:
+    """Steps are at the bottom and waits for data above them, with the number of each beside it, not
+    among the facts. In one row there are the waits alone."""
+    view = job_view_of(scene("reported", 1, seconds=60, attached=True))
+    view.diagnosis = diagnosis(view.snapshot, starved(view.snapshot))
+    text = "\n".join(job_drawn(view, 120, 40))
+    assert re.search(r"waits for data +\d+%", text)
+    assert re.search(r"│  in steps +\d+%", text)
+    assert text.count("in steps") == text.count("copies") == 1
+    (wait,) = [one for one in shown(fresh(view)) if one.kind == "wait"]
+    assert wait.drawn(1) is wait
+    styles = {style for line in job.draw(fresh(view), 120, 40).lines for _, style in line}
+    assert any(one.startswith("fed+starved") for one in styles)
 
 
 @pytest.mark.parametrize("page", ["overview", "job"])

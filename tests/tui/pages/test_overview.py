@@ -767,6 +767,17 @@ def test_why_a_gpu_is_throttled_stands_beside_the_word() -> None:
     assert any(re.search(r"throttled +thermal ", line) for line in lines)
 
 
+def test_of_time_that_is_lost_while_busy_the_header_does_not_say_how_busy() -> None:
+    """All GPUs of a job are 99% busy while most of them wait: that would contradict the loss."""
+    what = scene("imbalanced", 2)
+    every = tuple(one.uuid for one in what.now.gpus)
+    for rule, said in (("straggler", False), ("loader_cpu_bound", True)):
+        found = starved(what.now, rule=rule, gpus=every)
+        line = drawn(view_of(what, diagnosis=diagnosis(what.now, found)), 120, 40)[0]
+        assert "of 2 GPUs' time lost" in line
+        assert ("% busy" in line) is said
+
+
 def test_advice_comes_before_the_key_that_the_footer_has_too() -> None:
     """On a screen whose panel has two lines."""
     what = scene("starved", 2)
