@@ -569,6 +569,10 @@ def test_output_takes_the_rows_that_processes_leave() -> None:
     (title,) = [place for place, line in enumerate(lines) if "/home/ada/run.log" in line]
     assert "train" in lines[title - 1] or "worker" in lines[title - 1]
     assert lines[-3].strip("│ ") == "step 499"
+    # Workers that are gone between two epochs leave it where it is.
+    rows = job.draw(view, 120, 40).plan.rows["output"]
+    view.snapshot = machine(one_job(members=(member(role="rank"),)))
+    assert job.draw(view, 120, 40).plan.rows["output"] == rows
 
 
 def test_what_a_job_was_stays_when_it_has_ended() -> None:
