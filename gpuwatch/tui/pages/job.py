@@ -737,13 +737,16 @@ def _output_rows(page: Page) -> int:
 
 
 def _rows_of_processes(page: Page) -> int:
-    """Return how many rows all processes take with their heading; of a report, all there are."""
+    """Return how many rows all processes took with their heading, at most; of a report, all there
+    are."""
     if page.job is None or page.decided["report"]:
         return page.room
     members, families = page.job.members, {_family(one) for one in page.job.members}
     alone = sum(_family(one) is None for one in members)
     folded = is_folded(page.view, len(members), page.room - 1)
-    return 1 + (alone + len(families - {None}) if folded else len(members))
+    rows, state = 1 + (alone + len(families - {None}) if folded else len(members)), page.view.job
+    state.most_rows = max(state.most_rows, rows)
+    return state.most_rows
 
 
 def _draw_output(page: Page, height: int) -> Drawn:

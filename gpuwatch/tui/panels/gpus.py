@@ -45,7 +45,7 @@ from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
 from gpuwatch.tui.panels.findings import about_gpu, rule_of, severity_sign, style_of
 from gpuwatch.tui.panels.table import hidden, script_of
-from gpuwatch.tui.panels.time_axis import shown_gpu
+from gpuwatch.tui.panels.time_axis import past_column, shown_gpu
 from gpuwatch.tui.terminal.frame import (
     Line,
     Row,
@@ -454,8 +454,8 @@ def _work_of(view: View, state: GpuState, key: GpuKey) -> Columns | None:
 
 
 def work_said(view: View, gpu: Gpu, state: GpuState, grid: Grid) -> Said | None:
-    """Return how much of the busy time that is shown was work, where the chart tells them apart,
-    and of a GPU that others wait for."""
+    """Return how much of the busy time that is shown was work, or at the moment that is looked at,
+    where the chart tells them apart, and of a GPU that others wait for."""
     if state is STRAGGLER:
         # As of those that wait for it.
         work = _work_of(view, state, gpu.uuid)
@@ -464,7 +464,9 @@ def work_said(view: View, gpu: Gpu, state: GpuState, grid: Grid) -> Said | None:
         work = held[-1].work if held else None
     if work is None:
         return None
-    known = [one[1] for one in grid.columns_of(work) if one]
+    past = view.timeline.moment is not None
+    columns = [past_column(view, work)] if past else grid.columns_of(work)
+    known = [one[1] for one in columns if one]
     label = "effective" if state is THROTTLED else GPU["sm_active_percent"].label
     return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
 

@@ -18,7 +18,7 @@ from gpuwatch.core.registry import GPU, Field
 from gpuwatch.core.store import PolledThenSampled, Series
 from gpuwatch.diagnosis.finding import Finding, about_job, severity_place
 from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, UNDERUSED, WAITING
-from gpuwatch.jobs.words import rank_name, waits_most
+from gpuwatch.jobs.words import APART_SHARE, rank_name, waits_most
 from gpuwatch.tui.charts.strips import (
     Column,
     Columns,
@@ -66,13 +66,6 @@ def sums(columns: Sequence[Column | None]) -> Column | None:
     """Return the sum of means, where all are known."""
     total = sum([one[1] for one in columns if one is not None])
     return None if None in columns else (total, total, total)
-
-
-def spread(columns: Sequence[Column | None]) -> Column | None:
-    """Return a mean with what the least and the most had: the minimum of the first, the mean of
-    the second, the maximum of the third."""
-    known = [one for one in columns if one is not None]
-    return (known[0][0], known[1][1], known[2][2]) if len(known) == 3 else None
 
 
 def envelope(columns: Sequence[Column | None]) -> Column | None:
@@ -252,6 +245,9 @@ def lanes(view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool) -> list[
     out = []
     if each_gpu or len(gpus) == 1:
         out += gpu_traces(view, gpus)
+        if len(sides) > 1:
+            # Those say it of each.
+            of_gpus.pop("sm_active_percent", None)
     elif len(sides) == 1 or not of_gpus:
         out += [_busy_together(view, side, gpus) for side in sides]
     else:
@@ -370,37 +366,19 @@ def shown(page: Page) -> list[tuple[Trace, int]]:
     return cast("list[tuple[Trace, int]]", decided["lanes"])
 
 
-_WAITS = ("data_wait_least_share", "data_wait_share", "data_wait_most_share")
-
-
 def job_traces(view: View, job: Job) -> list[Trace]:
     """Return the job's own charts, by cause: what it reports of its loop (of several ranks how long
     the one waits that waits most), who feeds the GPUs, the disk."""
     history, key = view.history, job.key
     wait = _trace(view, job, "data_wait_share", units.share, "wait", "waits for data", "data",
                   style="starved", limit=1.0)  # fmt: skip
-    slow = None if view.timeline.moment is not None else waits_most(job)
-    slow_loop = None if slow is None else job.loop_of(slow)
-    if slow is not None and slow_loop is not None:
-        wait = replace(
-            wait,
-            label=f"{rank_name(slow)} data-wait",
-            text=units.share(slow_loop.data_wait_share),
-            series=history.job(key, _WAITS[-1]),
-        )
-    elif len(job.loops) > 1:
-        ranks = Together(key, lambda: [history.job(key, name) for name in _WAITS], spread)
-        ends = [_shown(view, history.job(key, name), None) for name in (_WAITS[0], _WAITS[2])]
-        if view.timeline.moment is None:
-            # As the table and the facts have them, which keep no past.
-            shares = [loop.data_wait_share for loop in job.loops]
-            known = [one for one in shares if one is not None]
-            ends = [min(known), max(known)] if known else ends
-        low, high = map(units.share, ends)
-        text = wait.text if None in ends or low == high else f"{low[:-1]}-{high}"
-        wait = replace(wait, series=ranks, text=text)
-    else:
+    named = _waits_most(view, job)
+    if named is None:
         wait = replace(wait, parts=_parts_of_time(view, job, wait))
+    else:
+        label, share = named
+        series = history.job(key, "data_wait_most_share")
+        wait = replace(wait, label=label, text=units.share(share), series=series)
     count = len(job.having("loader_worker")) if job.members else job.loader_workers or 0
     main = "main threads" if len(job.ranks) > 1 else "main thread"
     workers = units.plural(count, "worker") if count else "workers"
@@ -417,6 +395,21 @@ def job_traces(view: View, job: Job) -> list[Trace]:
     return [wait, *own, *disk] if has_reported(view, job) else [*own, *disk]
 
 
+def _waits_most(view: View, job: Job) -> tuple[str, float | None] | None:
+    """Return a name for the waits of the rank that waits clearly more than another, and their
+    share; ``None``: all wait alike. Of the past it is not known which one that was."""
+    if view.timeline.moment is None:
+        slow = waits_most(job)
+        loop = None if slow is None else job.loop_of(slow)
+        if slow is None or loop is None:
+            return None
+        return f"{rank_name(slow)} data-wait", loop.data_wait_share
+    ends = [view.history.job(job.key, f"data_wait_{one}_share") for one in ("least", "most")]
+    least, most = [_shown(view, one, None) for one in ends]
+    is_apart = least is not None and most is not None and most - least >= APART_SHARE
+    return ("most data-wait", most) if is_apart else None
+
+
 def _parts_of_time(view: View, job: Job, wait: Trace) -> Trace | None:
     """Return a chart of what the time of a loop goes to: its steps, and above them waits for
     data."""
@@ -427,7 +420,7 @@ def _parts_of_time(view: View, job: Job, wait: Trace) -> Trace | None:
     copies = [one.copy_share for one in job.loops if one.copy_share is not None]
     words = [("in steps", units.share(steps), FED.hue)]
     if copies and view.timeline.moment is None:
-        words.append(("copies", units.share(copies[0]), "label"))
+        words.append(("copies", units.share(mean(copies)), "label"))
     return replace(
         wait,
         series=Together((job.key, "parts"), lambda: series, sums),

@@ -430,6 +430,14 @@ def test_the_rank_that_others_wait_for_has_the_number_that_they_have() -> None:
     styles = {style for line in drawn_rows[:8] for _, style in line}
     assert any(one.startswith("fed/waiting") for one in styles)
     assert not any("+" in one for one in styles)
+    # Of the past it is that of the moment.
+    moment = view.window.now - 9.0
+    view.timeline = Timeline(30.0).with_cursor(moment, view.window.now)
+    active = view.history.gpu(every[6], "sm_active_percent")
+    then = active.columns(moment, view.column_seconds, 1)[0]
+    (line,) = [one for one in job_drawn(fresh(view), 200, 50) if " 6 " in one and "SM" in one][:1]
+    assert f"{then[1]:.0f}%" in line
+    view.timeline = Timeline(30.0)
     # So has the line of all of them, where there is no room for a list.
     small = job_drawn(fresh(view), 80, 24)
     assert any(re.match(r"8 GPUs  SM active +\d+-\d+%", line.strip()) for line in small)
@@ -561,6 +569,10 @@ def test_output_takes_the_rows_that_processes_leave() -> None:
     (title,) = [place for place, line in enumerate(lines) if "/home/ada/run.log" in line]
     assert "train" in lines[title - 1] or "worker" in lines[title - 1]
     assert lines[-3].strip("│ ") == "step 499"
+    # Workers that are gone between two epochs leave it where it is.
+    rows = job.draw(view, 120, 40).plan.rows["output"]
+    view.snapshot = machine(one_job(members=(member(role="rank"),)))
+    assert job.draw(view, 120, 40).plan.rows["output"] == rows
 
 
 def test_what_a_job_was_stays_when_it_has_ended() -> None:
@@ -629,6 +641,24 @@ def test_what_a_job_reports_is_said_once() -> None:
     assert re.search(r"DATA +STEP +BUSY", text)
     small = "\n".join(job_drawn(job_view_of(what), 80, 17))
     assert "samples/s" in small
+
+
+def test_of_the_past_the_most_that_a_rank_waited_is_said() -> None:
+    """Which one that was is not kept."""
+    view = job_view_of(scene("reported", 2, seconds=60, attached=True))
+    view.timeline = Timeline(30.0).with_cursor(view.window.now - 9.0, view.window.now)
+    text = "\n".join(job_drawn(view, 120, 40))
+    assert re.search(r"most data-wait +\d+%", text)
+    assert "rank 1 data-wait" not in text
+
+
+def test_gpus_with_a_chart_each_are_compared_in_those() -> None:
+    """How active their SMs are stands below each, and has no chart of its own."""
+    view = with_finding("imbalanced", 2)
+    every = tuple(one.uuid for one in view.gpus)
+    found = starved(view.snapshot, rule="straggler", gpus=every, late=every[1:])
+    view.diagnosis = diagnosis(view.snapshot, found)
+    assert [one.kind for one in shown(view)] == ["gpu", "gpu", "main", "worker"]
 
 
 def test_a_loop_that_waits_is_drawn_as_what_its_time_goes_to() -> None:
