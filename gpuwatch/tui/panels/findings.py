@@ -158,15 +158,15 @@ def _more_gpus(finding: Finding, view: View) -> int:
     return len(every) if named and named < every else 0
 
 
-def lost_sentence(finding: Finding, view: View) -> list[str]:
+def lost_so_far(finding: Finding, view: View) -> list[str]:
     """Return ``38% lost over 1 min; 46 GPU-seconds, 38.2Wh so far``, at a price the money
-    instead of the energy; nothing where no time is lost."""
-    parts = losses(finding, view)[:1]
-    if finding.cost_gpu_seconds is not None:
-        seconds = finding.cost_gpu_seconds
-        worth = units.worth(seconds, view.price_per_gpu_hour, finding.lost_joules)
-        parts.append(f"{units.gpu_time(seconds)}{worth} so far")
-    return ["; ".join(parts)] if parts else []
+    instead of the energy, and for less room the same without; nothing where no time is lost."""
+    forms, seconds = losses(finding, view)[:1], finding.cost_gpu_seconds
+    if seconds is None:
+        return forms
+    worth = units.worth(seconds, view.price_per_gpu_hour, finding.lost_joules)
+    texts = [f"{units.gpu_time(seconds)}{worth} so far", units.gpu_time(seconds)]
+    return ["; ".join([*forms, text]) for text in texts]
 
 
 def changes(finding: Finding, room: int) -> str:
@@ -520,7 +520,14 @@ def _findings(view: View, findings: Sequence[Finding], width: int, most: int) ->
 
 
 def _begin(
-    view: View, finding: Finding, width: int, room: int, prefix: str = "", *, loss: str = ""
+    view: View,
+    finding: Finding,
+    width: int,
+    room: int,
+    prefix: str = "",
+    *,
+    loss: str = "",
+    quiet: bool = False,
 ) -> Row:
     """Begin a line: the cursor, where it is on this finding, the sign of its severity, its sentence
     in as many words as there is room for, and ``loss`` where that leaves room for it."""
@@ -538,7 +545,8 @@ def _begin(
         (one for one, taken in zip(forms, leading, strict=True) if width_of(one) + taken <= room),
         forms[-1],
     )
-    row.add(fit(text, room, view.glyphs.ellipsis), style)
+    quiet = quiet and style != "label"
+    row.add(fit(text, room, view.glyphs.ellipsis), "text" if quiet else style)
     if loss and width_of(text) + beside <= room:
         row.add(_GAP).add(loss, "label")
     return row
@@ -553,13 +561,14 @@ def at_length(
     *,
     most: int = 2,
     named: bool = True,
+    quiet: bool = False,
 ) -> list[Line]:
     """Return its sentence, and below it what is lost, what to do, how much faster that makes it,
     and whose job it is (where that is to be ``named``, and those are there in full); at the right
     ``tail``, beside which what is lost is said, if it be in few words. In less room the advice is
     brief, and what else has none is left out. Two lines, and where ``most`` allows a third for
-    advice that is too long for one."""
-    first = _begin(view, finding, width, width, prefix)
+    advice that is too long for one. ``quiet``: only its sign is in colour, and nothing bold."""
+    first = _begin(view, finding, width, width, prefix, quiet=quiet)
     second = Row(width, prefix=prefix).add("   ")
     free = second.room - 1
     in_full = least = "no action needed: this is for information"
@@ -584,6 +593,7 @@ def at_length(
     if loss:
         second.add(loss, "label").add(_GAP)
     look, indent = "value" if finding.advice else "label", second.used
+    look = "text" if quiet and look == "value" else look
     # Less by what is lost.
     free = second.room - 1
     beside = sum([width_of(one) + len(_GAP) for one in (gain, tail) if one])

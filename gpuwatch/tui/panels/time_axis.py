@@ -218,9 +218,10 @@ def _day(moment: float) -> tuple[int, int]:
 
 
 def draw(
-    view: View, window: TimeWindow, spans: Sequence[Span], width: int
+    view: View, window: TimeWindow, spans: Sequence[Span], width: int, said: str = ""
 ) -> tuple[Line, list[Zone]]:
-    """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor."""
+    """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor. ``said``:
+    the rule whose finding the page is about, which is not named again."""
     row = Row(width)
     zones: list[Zone] = []
     offset = _wall_offset(view)
@@ -231,7 +232,7 @@ def draw(
         grid = window.grid(cells)
         if not zones and start > _LABEL_CELLS:
             found = marks_at(view.spans, grid.begin_seconds, grid.end_seconds)
-            row.pad_to(2).add(_named(found, start - 3, view.glyphs), "label")
+            row.pad_to(2).add(_named(found, start - 3, view.glyphs, said), "label")
         row.pad_to(start)
         for text, style in axis(view.spans, window, cells, offset, view.glyphs, changed):
             row.add(text, style)
@@ -239,12 +240,13 @@ def draw(
     return row.line(), zones
 
 
-def _named(found: Sequence[FindingMark], cells: int, glyphs: Glyphs) -> str:
-    """Return what the finding that is shown is called, or how many there are."""
+def _named(found: Sequence[FindingMark], cells: int, glyphs: Glyphs, said: str) -> str:
+    """Return what the finding that is shown is called, unless that is ``said``, or how many there
+    are."""
     rules = {one.rule for one in found}
     if len(rules) > 1:
         return units.plural(len(rules), "finding")
-    return fit(cause_of(found[0]), cells, glyphs.ellipsis) if rules else ""
+    return fit(cause_of(found[0]), cells, glyphs.ellipsis) if rules - {said} else ""
 
 
 _LABEL_CELLS = 12

@@ -574,16 +574,17 @@ def test_a_gauge_is_full_at_its_limit_alone(share: float, drawn_as: str) -> None
     assert "".join([text for text, _ in gauge(UNICODE, share, 6, "gauge")]) == drawn_as
 
 
-@pytest.mark.parametrize("page", [overview.draw, draw_findings])
+@pytest.mark.parametrize(("page", "coloured"), [(overview.draw, 2), (draw_findings, 1)])
 def test_every_finding_is_written_in_the_colour_of_its_severity(
-    page: Callable[[View, int, int], Frame],
+    page: Callable[[View, int, int], Frame], coloured: int
 ) -> None:
-    """The words of each have the colour of their sign."""
+    """The words of each have the colour of their sign; in the list those of the selected one, and
+    of the others the sign alone."""
     what = scene("starved", 2)
     view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now), starved(what.now, 1)))
     runs = [run for line in page(view, 120, 40).lines for run in line]
     alarms = [text.strip(" ▲") for text, style in runs if style in {"warn", "s:warn"}]
-    assert len([text for text in alarms if text]) == 2
+    assert len([text for text in alarms if text]) == coloured
     assert len([text for text, style in runs if "▲" in text and style.endswith("warn")]) >= 2
 
 
