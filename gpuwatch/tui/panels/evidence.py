@@ -71,8 +71,9 @@ def table(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line
             yield from paragraph(one.says, width, 7, "label")
 
 
-def names(known: Sequence[RuledOut], width: int) -> Iterator[Line]:
-    yield from paragraph(", ".join([cause(one.rule) for one in known]), width, style="label")
+def names(known: Sequence[RuledOut], width: int, heading: str = "") -> Iterator[Line]:
+    listed = ", ".join([cause(one.rule) for one in known])
+    yield from paragraph(f"{heading}{listed}", width, style="label")
 
 
 def reasons(known: Sequence[RuledOut], width: int) -> Iterator[Line]:

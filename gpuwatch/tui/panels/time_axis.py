@@ -167,9 +167,10 @@ def _value(view: View, series: Series | None, *, whole: bool = False) -> float |
     return round(column.mean) if whole else column.mean
 
 
-_CLOCK_CELLS = 14
+_CLOCK_CELLS, _CLOSE_CELLS = 14, 11
 _DATE_CELLS = 17
-"""A mark with its text, and some room before the next."""
+"""A mark with its text, and some room before the next; less where there would be few marks."""
+_FEW_MARKS = 3
 
 _STYLES = {"error": "error", "warning": "warn", "info": "key"}
 
@@ -191,10 +192,13 @@ def ticks(begin: float, end: float, cells: int, now: float) -> Iterator[tuple[fl
     (unix times, like ``now``). The first of a day that is not today's, and the first of today after
     one, says the date."""
     dated = _day(begin) != _day(now) or _day(end) != _day(now)
-    least = (end - begin) / max(1, cells) * (_DATE_CELLS if dated else _CLOCK_CELLS)
     # Round by the clock on the wall, not by that of Greenwich.
     shift = time.localtime(begin).tm_gmtoff
-    spacing, moments = units.round_marks(begin + shift, end - begin, least)
+    for room in (_DATE_CELLS,) if dated else (_CLOCK_CELLS, _CLOSE_CELLS):
+        least = (end - begin) / max(1, cells) * room
+        spacing, moments = units.round_marks(begin + shift, end - begin, least)
+        if len(moments) >= _FEW_MARKS:
+            break
     form = "%H:%M:%S" if spacing < 60 else "%H:%M"
     day = None if dated else _day(now)
     for moment in (one - shift for one in moments):
