@@ -69,9 +69,8 @@ class Request:
 
 
 @click.command("record")
-@click.option(
-    "-o", "--output", "output", metavar="FILE", help="File to write; compressed if it ends in .zst."
-)
+@click.argument("file", required=False, metavar="FILE")
+@click.option("-o", "--output", "output", metavar="FILE", help="FILE, named as an option.")
 @click.option(
     "--for",
     "seconds",
@@ -103,12 +102,18 @@ class Request:
     help="Print a script that has Slurm record every job, and exit (see docs/hosts.md).",
 )
 def record_command(
-    output: str | None, detach: bool, stop: str | None, printed: str | None, **options: Any
+    file: str | None,
+    output: str | None,
+    detach: bool,
+    stop: str | None,
+    printed: str | None,
+    **options: Any,
 ) -> int:
     """Record this machine into FILE, for replay, report, compare and diagnose.
 
-    FILE is appended to and can be read while it is written: a crash costs the last few seconds. If
-    the disk fills up, recording continues as soon as there is room.
+    FILE is compressed if its name ends in .zst. It is appended to and can be read while it is
+    written: a crash costs the last few seconds. If the disk fills up, recording continues as soon
+    as there is room.
 
     Only you can read the file: it contains command lines, user names, names of hosts, folders and
     the names of containers and Python environments, but no environment variables other than those
@@ -120,11 +125,14 @@ def record_command(
         return 0
     if stop is not None:
         return stop_recording(stop)
-    if output is None:
-        raise click.UsageError("Name the file to record to: gpuwatch record -o run.jsonl.zst")
-    if output == STANDARD_STREAM:
+    if file is not None and output is not None:
+        raise click.UsageError(f"Name one file to record to: {shown(file)}, or -o {shown(output)}.")
+    name = output if file is None else file
+    if name is None:
+        raise click.UsageError("Name the file to record to: gpuwatch record run.jsonl.zst")
+    if name == STANDARD_STREAM:
         raise click.UsageError("record writes a file: gpuwatch stream prints snapshots.")
-    path = Path(os.path.abspath(output))  # noqa: PTH100 - resolve() would follow links
+    path = Path(os.path.abspath(name))  # noqa: PTH100 - resolve() would follow links
     request = Request(path=path, **options)
     if request.watched.pid is not None and request.watched.slurm_job is not None:
         raise click.UsageError("Choose either --pid or --slurm-job.")

@@ -134,15 +134,15 @@ def megahertz(value: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """Return whole seconds in at most six characters, from an hour on to the nearest minute, from a
-    day on to the nearest hour: ``42s``, ``3m07``, ``5h12``, ``3d04h``."""
+    """Return whole seconds in at most six characters, what is nearest to an hour or more to the
+    nearest minute, from a day on to the nearest hour: ``42s``, ``3m07``, ``5h12``, ``3d04h``."""
     if seconds is None:
         return UNKNOWN
     # Forty readings that are each a hair early are 40 seconds, not 39.
     whole = max(0, int(seconds + 0.05))
     if whole < 60:
         return f"{whole}s"
-    if whole < 3600:
+    if whole < 3570:
         return f"{whole // 60}m{whole % 60:02d}"
     minutes = (whole + 30) // 60
     if minutes < 1440:

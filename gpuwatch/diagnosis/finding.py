@@ -85,16 +85,19 @@ class Gain:
 
     @property
     def in_full(self) -> str:
-        """``about 1.8x as fast (1.5 to 2.0), limited by 8 cores``; where the estimate is an end
-        of its range, the other: ``about 2.0x as fast (at least 1.5)``."""
-        if self.factor is None:
-            return self.says
+        """``about 1.8x as fast (1.5 to 2.0), limited by 8 cores``."""
+        return f"{self.within}, limited by {self.limited_by}"
+
+    @property
+    def within(self) -> str:
+        """``about 1.8x as fast (1.5 to 2.0)``; where the estimate is an end of its range, the
+        other: ``about 2.0x as fast (at least 1.5)``."""
         estimate, low, high = [f"{times:.1f}" for times in (self.worth, self.low, self.high)]
-        if low == high:
-            return self.says
+        if self.factor is None or low == high:
+            return self.brief
         ends = {high: f"at least {low}", low: f"at most {high}"}
         within = ends.get(estimate, f"{low} to {high}")
-        return f"{self.brief} ({within}), limited by {self.limited_by}"
+        return f"{self.brief} ({within})"
 
 
 _BETWEEN = "||"

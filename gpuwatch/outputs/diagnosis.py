@@ -138,9 +138,8 @@ def diagnosis_page(
     for group in groups(whole):
         found = group.found()
         what = [one for one in found.what if one.rstrip(".") not in report.verdict]
-        gain = "" if found.gain in report.verdict else found.gain
         ruled_out = found.ruled_out if verbose else ()
-        write_block(page, found._replace(name="", what=what, gain=gain, ruled_out=ruled_out))
+        write_block(page, found._replace(name="", what=what, ruled_out=ruled_out))
     lacking = list(unchecked(whole)) if whole.gpus else []
     if verbose and lacking:
         page.gap()

@@ -241,7 +241,8 @@ def test_only_the_time_in_which_memory_is_held_counts_as_held(
 
 
 def test_what_a_finding_cost_is_the_same_everywhere(tmp_path: Path, diagnose: Gpuwatch) -> None:
-    """In the verdict, with the finding and in the phase that it lost, half of the file."""
+    """With the finding, in numbers and in words, and in the phase that it lost, half of the
+    file."""
     parts = [(300, 97, WORK), (300, -1, WORK)]
     path = logged(tmp_path, levels(*parts, every=0.25, gpus=2))
     found = diagnose(path, "--json", code=1).json
@@ -254,7 +255,7 @@ def test_what_a_finding_cost_is_the_same_everywhere(tmp_path: Path, diagnose: Gp
     assert lost["to"] == "oscillation"
     assert lost["gpu_seconds"] == pytest.approx(sum(costs), abs=1.0)
     assert second["idle_gpu_seconds"] == pytest.approx(300, abs=10)
-    assert f"{sum(costs):.0f} GPU-seconds" in found["verdict"]
+    assert f"{sum(costs):.0f} GPU-seconds" in diagnose(path, code=1).out
 
 
 def test_one_moment_costs_nothing(tmp_path: Path, diagnose: Gpuwatch) -> None:

@@ -63,7 +63,7 @@ def count(path: Path) -> int:
 def test_it_records_for_the_time_asked_for(tmp_path: Path) -> None:
     """And says so in a sentence, with what comes next; without a terminal nothing else."""
     path = tmp_path / "run.jsonl.zst"
-    done = record(tmp_path, "-o", "run.jsonl.zst", "--for", "1s", *DEMO)
+    done = record(tmp_path, "run.jsonl.zst", "--for", "1s", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"Recorded \d+ snapshots of \d+s to \S+ \([\d.]+K\)\. .*\n", done.stdout)
     assert done.stdout.endswith(f"gpuwatch report {path} says what happened.\n")
@@ -149,6 +149,9 @@ def test_one_job_is_recorded_until_it_ends(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         ((), "Name the file"),
+        (("a", "-o", "b"), "Name one file"),
+        (("a", "b"), "unexpected extra argument (b)"),
+        (("-",), "gpuwatch stream"),
         (("-o", "-"), "gpuwatch stream"),
         (("-o", "x", "--keep", "2"), "--rotate"),
         (("-o", "x", "--for", "soon"), "write it as"),

@@ -67,6 +67,9 @@ def test_unknown_is_a_dash_and_zero_is_not(function: Callable[[float | None], st
         (units.age(59), "59s"),
         (units.age(187), "3m07"),
         (units.age(5 * 3600 + 12 * 60), "5h12"),
+        # Nearest to an hour is an hour.
+        (units.age(3569), "59m29"),
+        (units.age(3599), "1h00"),
         (units.age(3 * 86400 + 4 * 3600), "3d04h"),
         (units.age(120 * 86400), "120d"),
         (units.age(-5), "0s"),

@@ -157,14 +157,14 @@ def all_the_time(finding: FindingUse) -> FindingUse:
 
 
 def test_what_held_for_a_part_of_the_time_says_what_its_cure_gains_of_all_of_it() -> None:
-    """In the same words in text, in HTML and in the verdict: 24 of 30 seconds at 1.78 times the
+    """In the same words in a diagnosis, in text and in HTML: 24 of 30 seconds at 1.78 times the
     speed."""
     gain = (
         "num_workers 2 -> 8: about 1.8x as fast, limited by 8 cores, while it held (24s); "
         "about 1.5x as fast over all 30s"
     )
     report = whole(GAINING, source=LOG)
-    assert f"Gain: {gain}." in of_file(report).verdict
+    assert gain in " ".join(diagnosis_page(of_file(report), width=300).split())
     assert gain in " ".join(report_text(report, width=300).split())
     assert escape(gain) in document_html(report_document(report, "page"))
 
@@ -187,11 +187,14 @@ def test_how_often_a_gpu_is_slowed_is_not_the_share_that_is_lost() -> None:
 
 
 def test_a_finding_says_what_its_cure_gains() -> None:
-    """In the text, once, with the limit; in JSON in numbers, beside the advice and alone."""
+    """In the text, once, with the limit, and not in the verdict; in JSON in numbers, beside the
+    advice and alone."""
     promise = "num_workers 2 -> 8: about 1.8x as fast, limited by 8 cores"
     page = diagnosis_page(watched(all_the_time(GAINING)), width=100)
     assert f"  Gain      {promise}" in page.splitlines()
-    assert f" Gain: {promise}." in of_file(whole(all_the_time(GAINING), source=LOG)).verdict
+    file = of_file(whole(all_the_time(GAINING), source=LOG))
+    assert diagnosis_page(file, width=100).count(promise) == 1
+    assert promise not in file.verdict
     (found,) = json.loads(diagnosis_json(watched(GAINING)))["findings"]
     expected = {"factor": 1.78, "low": 1.5, "high": 1.96, "limited_by": "8 cores"}
     assert found["gain"] == found["advice"][0]["gain"] == expected
@@ -208,7 +211,7 @@ def test_what_is_lost_is_said_in_energy_or_in_money() -> None:
     assert "2.0 GPU-hours, 50% of all GPU time, 5.00 at 2.5 a GPU-hour" in page
     assert json.loads(diagnosis_json(at_price(long, 2.5)))["price_per_gpu_hour"] == 2.5
     file = at_price(of_file(whole(hours, source=LOG)), 2.5)
-    assert "5.00 at 2.5 a GPU-hour" in file.verdict
+    assert "5.00 at 2.5 a GPU-hour" in diagnosis_page(file, width=100)
 
 
 @pytest.mark.parametrize("width", [20, 28, 36, 40, 60, 80, 100, 300])

@@ -2,6 +2,7 @@
 form (text, HTML) can write.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
@@ -98,15 +99,28 @@ class Table(NamedTuple):
     """The last column says ``better`` or ``worse``."""
 
 
-class ToDo(NamedTuple):
-    """Advice on one finding, and what the finding cost, without what the verdict says already."""
+class Step(NamedTuple):
+    """One thing to do, and why; the first is what a person looks for."""
 
+    action: str
+    why: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.action}: {self.why}" if self.why else f"{self.action}."
+
+
+class ToDo(NamedTuple):
+    """Advice on one finding, and what the finding cost."""
+
+    name: str
+    """``#1``, as in the charts."""
     cause: str
     severity: str
     when: str
     cost: str
     gain: str
-    advice: Sequence[str]
+    advice: Sequence[Step]
 
 
 class Found(NamedTuple):
@@ -120,7 +134,7 @@ class Found(NamedTuple):
     where: str
     cost: str
     what: Sequence[str]
-    advice: Sequence[str]
+    advice: Sequence[Step]
     evidence: Sequence[tuple[str, str, str, str]] = ()
     """(reading, value, limit, meaning); evidence against the cause says so in its meaning."""
     because: Sequence[str] = ()
@@ -353,13 +367,17 @@ class Group:
             yield "; ".join(parts)
         yield from [f"and {left} more"] if (left := len(self.uses) - JOBS_SHOWN) > 0 else []
 
-    def to_do(self, said: str) -> ToDo:
-        """Return what to do about it, less what is ``said``."""
-        cost, gain = [
-            "" if text in said else text for text in (self.cost_words(), self.gain_words())
-        ]
-        advice = [advice_line(one) for one in self.cause.advice]
-        return ToDo(self.named, self.severity, self.when(), cost, gain, advice)
+    def to_do(self) -> ToDo:
+        """Return what to do about it, what it cost, and what doing it gains."""
+        return ToDo(
+            f"#{self.number}",
+            self.named,
+            self.severity,
+            self.when(),
+            self.cost_words(),
+            self.gain_words(),
+            [step(one) for one in self.cause.advice],
+        )
 
     def evidence(self) -> Found:
         """Return what was found and why, without what ``to_do`` says."""
@@ -379,7 +397,7 @@ class Group:
             words.labels(self.cause.gpus, self.report),
             self.cost_words(),
             list(self._what()),
-            [advice_line(one) for one in self.cause.advice],
+            [step(one) for one in self.cause.advice],
             [evidence_row(one) for one in evidence],
             because[:EVIDENCE_SHOWN],
             against[:EVIDENCE_SHOWN],
@@ -409,30 +427,56 @@ def _identity(gpu: GpuUsage) -> GpuIdentity:
     return GpuIdentity(index=gpu.index, uuid=gpu.uuid, name=gpu.name, mig_instance=gpu.mig_instance)
 
 
-def advice_line(advice: Advice) -> str:
-    """Return ``Raise num_workers from 2 to 8: the workers are at their limit``."""
+def step(advice: Advice) -> Step:
+    """Return what to do, with the setting where the sentence has not named its new value."""
     text = advice.action.rstrip(".")
     if advice.setting is not None and advice.wanted is not None and advice.wanted not in text:
         present = "" if advice.present is None else f"{advice.present} -> "
         text += f" ({advice.setting}: {present}{advice.wanted})"
-    return f"{text}: {advice.why}" if advice.why else f"{text}."
+    return Step(text, advice.why)
+
+
+def evidence_value(evidence: Evidence) -> str:
+    """Return ``99%``, ``0.4%``, ``29 cores``. What a share is one of the meaning beside it says;
+    tenths are kept where a limit below ten percent, or less than one, makes them matter."""
+    value, unit = evidence.value, _short_unit(evidence) if evidence.says else evidence.unit
+    limit = evidence.threshold
+    if unit == "%" and isinstance(value, float) and (limit is None or limit >= 10.0):
+        value = value if abs(value) < 0.95 else float(round(value))
+    return units.quantity(value, unit)
+
+
+def evidence_limit(evidence: Evidence) -> str:
+    """Return ``> 75%``: where a reading lies that speaks for the finding."""
+    value, limit = evidence.value, evidence.threshold
+    if limit is None or not isinstance(value, (int, float)):
+        return ""
+    side = "<" if (value < limit) == evidence.supports else ">"
+    # A unit that is a word stands beside the value.
+    return f"{side} " + _UNIT_WORD.sub("", units.quantity(limit, _short_unit(evidence)))
+
+
+_UNIT_WORD = re.compile(r" [a-z]{4,}.*$")
+
+
+def _short_unit(evidence: Evidence) -> str | None:
+    """Return ``%`` of what is a share of something."""
+    return "%" if (evidence.unit or "").startswith("%") else evidence.unit
 
 
 def evidence_row(evidence: Evidence) -> tuple[str, str, str, str]:
     """Return the reading, its value, its limit and its meaning, as texts."""
-    # "75% of a core each": what the limit is a share of the value has said.
-    unit = "%" if (evidence.unit or "").startswith("%") else evidence.unit
-    limit = "" if evidence.threshold is None else units.quantity(evidence.threshold, unit)
-    value, says = units.quantity(evidence.value, evidence.unit), evidence.says
+    says = evidence.says
     if not evidence.supports:
         says = f"against it: {says}" if says else "evidence against it"
-    return evidence.name, value, limit, says
+    return evidence.name, evidence_value(evidence), evidence_limit(evidence), says
 
 
 def evidence_line(evidence: Evidence) -> str:
     """Return ``busy 47% (limit 90%): it idles half of the time``."""
-    name, value, limit, _ = evidence_row(evidence)
-    text = f"{name} {value}" if evidence.value is not None else name
+    limit = evidence_limit(evidence).lstrip("<> ")
+    text = evidence.name
+    text += "" if evidence.value is None else f" {evidence_value(evidence)}"
     text += f" (limit {limit})" if limit else ""
     return f"{text}: {evidence.says}" if evidence.says else text
 
@@ -554,6 +598,8 @@ def _settles(rule: str) -> bool:
 
 
 def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:
+    """Return when and what; what a finding cost and what its cure gains stands with what to do."""
+    lost = ""
     if isinstance(lead, OpenQuestion):
         cost = words.cost(lead.lost_gpu_seconds, report)
         when = f"For {units.age(lead.seconds)}"
@@ -564,8 +610,6 @@ def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:
         longest = max(lead.stretches, key=lambda stretch: stretch.seconds)
         seconds, text = longest.seconds, lead.cause.summary.rstrip(".")
         when = Times(report).stretch(longest).partition(" (")[0]
-        lost = f" Lost: {lead.cost_words()}." if lead.cost_words() else ""
-        lost += f" Gain: {lead.gain_words()}." if lead.cause.promise else ""
     read = report.time.covered_seconds or report.time.seconds
     whole = seconds >= MOST_OF * read or not seconds
     if whole:
@@ -1204,7 +1248,7 @@ def _changed_finding(found: FindingChange, comparison: Comparison) -> Found:
         "",
         "",
         [use.summary],
-        [advice_line(one) for one in advice],
+        [step(one) for one in advice],
     )
 
 
@@ -1267,9 +1311,7 @@ def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]
     """Yield what it was like, whether all of it was seen, and what to do."""
     job = report.job
     idle, busy = report.total.idle_gpu_seconds, report.total.busy_percent
-    said = ""
     if job is None or report.source is not None or report.phases or not report.gpus:
-        said = verdict(report)
         yield from _headline(*verdict_parts(report), form)
     elif idle is not None and busy is not None:
         said = (
@@ -1289,7 +1331,7 @@ def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]
         yield Paragraph(f"Compared with the last run ({when}) at the end.")
     for group in groups(report):
         if group.cause.advice or group.cost:
-            yield group.to_do(said)
+            yield group.to_do()
 
 
 def _about(report: Report) -> Iterable[Block]:

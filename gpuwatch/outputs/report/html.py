@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gpuwatch import __version__
 from gpuwatch.core import units
 from gpuwatch.outputs.report import document, words
-from gpuwatch.outputs.report.document import Document, Found, Row, Timeline
+from gpuwatch.outputs.report.document import Document, Found, Row, Step, Timeline
 from gpuwatch.outputs.report.model import Report, Stretch, TimeProfile
 from gpuwatch.outputs.report.words import Times
 from gpuwatch.outputs.terminal import STATE_HUES, Column
@@ -134,16 +134,22 @@ def _cells(row: Sequence[str], kinds: Sequence[str], judged: bool = False) -> st
 
 def _to_do(block: document.ToDo) -> Iterable[str]:
     yield f'<section class="finding {block.severity}"><header>'
-    yield _element("h3", block.cause)
+    yield _element("h3", f"{block.name} {block.cause}")
     yield _element("span", SEVERITY_MARKS[block.severity], "sev")
     if block.cost:
         yield _element("span", f"lost {block.cost}", "cost")
     yield "</header>" + _element("p", block.when, "when") + "<dl>"
-    for label, line in zip(("Do", *[""] * len(block.advice)), block.advice, strict=False):
-        yield _element("dt", label) + _element("dd", line, "do")
+    yield from _steps(block.advice)
     if block.gain:
         yield f"<dt>Gain</dt>{_element('dd', block.gain)}"
     yield "</dl></section>"
+
+
+def _steps(steps: Sequence[Step]) -> Iterable[str]:
+    for number, step in enumerate(steps):
+        action, why = f"{step.action}{':' if step.why else '.'}", f" {step.why}" if step.why else ""
+        said = _element("b", action) + escape(why)
+        yield f"{_element('dt', '' if number else 'Do')}<dd>{said}</dd>"
 
 
 def _finding(found: Found) -> Iterable[str]:
@@ -158,8 +164,7 @@ def _finding(found: Found) -> Iterable[str]:
     yield from (_element("p", text, "what") for text in found.what)
     if found.advice or found.evidence or found.ruled_out:
         yield "<dl>"
-        for label, line in zip(("Do", *[""] * len(found.advice)), found.advice, strict=False):
-            yield _element("dt", label) + _element("dd", line, label.lower())
+        yield from _steps(found.advice)
         if found.gain:
             yield f"<dt>Gain</dt>{_element('dd', found.gain)}"
         if found.evidence:
@@ -192,6 +197,10 @@ def _timeline(made: Timeline) -> Iterable[str]:
         )
         label = f"<b>#{lane.number}</b> {escape(lane.cause)}"
         yield _framed("lane", label, picture, units.age(lane.seconds))
+    hours = _axis(report)
+    if made.lanes:
+        # The charts below are high: from their hours to the findings is a long way.
+        yield hours
     cpu = [] if made.cpu is None else [made.cpu]
     if made.gpus or cpu:
         yield _framed("heads", "busy", "", "mean")
@@ -200,14 +209,18 @@ def _timeline(made: Timeline) -> Iterable[str]:
         kind = "main" if row in made.gpus and len(made.gpus) <= MAIN_CHARTS else ""
         kind += " fed" if row in made.gpus else ""
         yield _row(report, row, f"{name}b{place}", f"{what} over time, 0 to 100%", kind.strip())
+    yield hours
+    yield _legend(made)
+    yield "</div>"
+
+
+def _axis(report: Report) -> str:
     spans = []
     for number, (where, text) in enumerate(ticks(report)):
         odd = _kind("odd" if number % 2 else "")
         spans.append(f'<span{odd} style="left:{100 * where:.2f}%">{escape(text)}</span>')
     axis = f'<div class="ticks" aria-hidden="true">{"".join(spans)}</div>'
-    yield _framed("axis", "", axis, "")
-    yield _legend(made)
-    yield "</div>"
+    return _framed("axis", "", axis, "")
 
 
 def _row(report: Report, row: Row, name: str, title: str, kind: str = "") -> str:
@@ -508,7 +521,7 @@ border-radius:8px;padding:14px 18px;margin:0 0 12px;break-inside:avoid}
 .finding dl{display:grid;grid-template-columns:68px minmax(0,1fr);gap:4px 12px;margin:0}
 .finding dt{color:var(--soft);font-size:13.5px}
 .finding dd{margin:0;overflow-wrap:anywhere}
-.finding dd.do{font-weight:600}
+.finding dd b{font-weight:600}
 .finding table{margin-top:2px}
 .finding .scroll{border:0;background:none}
 .finding td,.finding th{padding:3px 12px 3px 0;border:0;white-space:normal}

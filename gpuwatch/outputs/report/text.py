@@ -226,12 +226,12 @@ def _table(page: Page, made: document.Table) -> None:
 
 def _to_do(page: Page, block: document.ToDo) -> None:
     page.gap()
-    mark = f"{block.severity}:"
+    mark = f"{block.name} {block.severity}:"
     first, *rest = wrap(f"{mark} {block.cause}, {block.when}", page.width, later="  ")
     painted = page.paint(mark, COLOURS.get(block.severity, ""))
     page.lines += [painted + first.removeprefix(mark), *rest]
-    for number, text in enumerate(block.advice):
-        page.labelled("" if number else "Do", text, "- ")
+    for number, step in enumerate(block.advice):
+        page.labelled("" if number else "Do", step.text, "- ")
     if block.gain:
         page.labelled("Gain", block.gain)
     if block.cost:
@@ -256,7 +256,7 @@ def write_details(page: Page, found: Found) -> None:
         page.labelled("Gain", found.gain)
     for label, texts in (
         ("What", found.what),
-        ("Do", found.advice),
+        ("Do", [step.text for step in found.advice]),
         ("Because", found.because),
         ("Against", found.against),
         ("Also seen", found.also_seen),

@@ -4,7 +4,6 @@ In full are what to do, the waveform that shows it, what speaks for and against 
 out, and the rule's own documentation.
 """
 
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,6 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Job
 from gpuwatch.core.text import clean, paragraphs
 from gpuwatch.diagnosis.finding import Evidence, Finding, FindingKey
-from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import (
@@ -35,15 +33,23 @@ from gpuwatch.tui.pages.screen import (
     draw_sheet,
 )
 from gpuwatch.tui.panels import job_charts, time_axis
+from gpuwatch.tui.panels.evidence import (
+    LIMITED,
+    heading,
+    legend,
+    names,
+    paragraph,
+    reasons,
+    table,
+)
 from gpuwatch.tui.panels.findings import (
     at_length,
-    cause,
     cause_of,
     chosen_finding,
     finding_holds,
     findings_of_ended_job,
     lost,
-    lost_sentence,
+    lost_so_far,
     mark_line,
     parts,
     place,
@@ -56,7 +62,6 @@ from gpuwatch.tui.panels.findings import (
     whose,
     worth_saying,
 )
-from gpuwatch.tui.panels.table import add_cells, add_headings
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.runs import find_job
 from gpuwatch.tui.terminal.frame import (
@@ -99,9 +104,10 @@ def _chart_rows(tall: int) -> _Rows:
 
 
 def _draw_waveform(
-    view: View, finding: Finding, width: int, tall: int, until: float | None
+    view: View, finding: Finding, width: int, tall: int, until: float | None, spare: int
 ) -> list[Line]:
-    """Draw the GPUs named, who feeds them, and what else shows it, on one time axis."""
+    """Draw the GPUs named, who feeds them, and what else shows it, on one time axis. With what is
+    around it this leaves ``spare`` rows of the page; the charts get them."""
     one = _representative(finding)
     job = _job_of(view, one)
     gpus = _gpus_shown(view, finding, job)
@@ -121,10 +127,12 @@ def _draw_waveform(
     if end is not None:
         window = replace(window, now=min(window.now, end))
     shown = _traces(view, finding, one, gpus, job, _chart_rows(tall))
+    spare -= sum([rows for _, rows in shown]) + _AROUND_CHARTS
+    shown = list(_higher(shown, spare))
     if until is not None:
         shown = [(job_charts.of_the_past(trace), rows) for trace, rows in shown]
     lines = job_charts.draw(view, shown, window, width)
-    lines.append(time_axis.draw(view, window, [span], width)[0])
+    lines.append(time_axis.draw(view, window, [span], width, said=finding.rule)[0])
     words = _span_words(window, end is not None)
     if job is not None and len({each.job for each in parts(finding)}) > 1:
         words += f"; threads of PID {job.pid}"
@@ -132,7 +140,23 @@ def _draw_waveform(
     since = (
         f"found {time_axis.clock(view, begin)}" if begin > window.now - window.span_seconds else ""
     )
-    return [*_heading(view, words, width, since), *lines]
+    return [*heading(view, words, width, since), *lines]
+
+
+_AROUND_CHARTS = 2
+"""Rows of the heading above the charts and of the axis below them."""
+_BY_ROWS = 3
+"""Rows by which the charts get higher: not each time that a sentence needs one more or less."""
+
+
+def _higher(
+    shown: Sequence[tuple[job_charts.Trace, int]], spare: int
+) -> Iterator[tuple[job_charts.Trace, int]]:
+    """Yield the charts with ``spare`` rows more, at most twice as high as they are."""
+    total = sum([rows for _, rows in shown])
+    more = min(total, max(0, spare) // _BY_ROWS * _BY_ROWS)
+    for trace, rows in shown:
+        yield trace, rows + more * rows // max(1, total)
 
 
 def _traces(
@@ -215,31 +239,58 @@ def _evidence_title(
     for number, text in enumerate(wrapped(finding.summary, width - 4)):
         mark = severity_sign(finding.severity, view.glyphs) if number == 0 else " "
         lines.append(Row(width).add(f" {mark} {text}", style).line())
-    row = Row(width).add("  ")
-    for text in _standing(view, finding, until):
-        if row.used > 2 and row.room < width_of(text) + 4:
-            lines.append(row.line())
-            row = Row(width).add("  ")
-        row.add(" " if row.used == 2 else "   ")
-        row.add(fit(text, row.room - 1, view.glyphs.ellipsis), "label")
-    return [*lines, row.line()]
+    return [*lines, *_standing(view, finding, width, until)]
 
 
-def _standing(view: View, finding: Finding, until: float | None) -> list[str]:
-    texts = [f"{finding.confidence * 100:.0f}% sure"]
-    since = finding.since_unix_seconds
+_STANDING_ROWS = 2
+_GAP = "   "
+_LEAST_COMMAND = 16
+
+
+def _standing(view: View, finding: Finding, width: int, until: float | None) -> list[Line]:
+    """Return how sure it is and since when, what a cure gains, what is lost and whose job it is:
+    in so few words that two lines hold them, if they can."""
+    every = list(_said_of(view, finding, until))
+    jobs = () if view.snapshot is None else view.snapshot.jobs
+    named = bool(whose(finding, jobs))
+    for length in (0, 1, 2):
+        lines = _packed([forms[min(length, len(forms) - 1)] for forms in every], width)
+        room = width - 4 - width_of(_GAP.join(lines[-1])) - len(_GAP)
+        who = whose(finding, jobs, room, view.glyphs.ellipsis) if room >= _LEAST_COMMAND else ""
+        if named and (not who or (view.glyphs.ellipsis in who and len(lines) < _STANDING_ROWS)):
+            who = whose(finding, jobs, width - 4, view.glyphs.ellipsis)
+            lines.append([])
+        if len(lines) <= _STANDING_ROWS:
+            break
+    lines[-1] += [who] if named else []
+    return [Row(width).add(f"   {_GAP.join(line)}", "label").line() for line in lines]
+
+
+def _packed(texts: Sequence[str], width: int) -> list[list[str]]:
+    """Return the texts in as few lines as hold them."""
+    lines = [list[str]()]
+    for text in texts:
+        if lines[-1] and width_of(_GAP.join([*lines[-1], text])) > width - 4:
+            lines.append([])
+        lines[-1].append(text)
+    return lines
+
+
+def _said_of(view: View, finding: Finding, until: float | None) -> Iterator[tuple[str, ...]]:
+    """Yield texts, each in up to three forms, the longest first."""
+    text, since = f"{finding.confidence * 100:.0f}% sure", finding.since_unix_seconds
     if since is not None:
-        text = f"since {time.strftime('%H:%M:%S', time.localtime(since))}"
+        text += f", since {time.strftime('%H:%M:%S', time.localtime(since))}"
         if view.snapshot is not None:
             until = view.snapshot.monotonic_seconds if until is None else until
             text += f" ({units.age(until - _begin(view, finding))})"
-        texts.append(text)
-    if finding.gain is not None:
-        unknown = "gain not known, " if finding.gain.factor is None else ""
-        texts.append(clean(unknown + finding.gain.in_full))
-    texts += lost_sentence(finding, view)
-    who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
-    return [*texts, *([who] if who else [])]
+    yield (text,)
+    if (gain := finding.gain) is not None:
+        unknown = "gain not known, " if gain.factor is None else ""
+        yield tuple([clean(unknown + form) for form in (gain.in_full, gain.within)])
+    if forms := lost_so_far(finding, view):
+        # What was lost is said in full as long as a gain without its limit leaves it room.
+        yield forms[0], *forms
 
 
 def evidence_body(
@@ -248,17 +299,15 @@ def evidence_body(
     width: int,
     *,
     tall: int = 0,
+    room: int = 0,
     documentation: str | None = None,
     until: float | None = None,
 ) -> Drawn:
-    """Return all below the title on a page of ``tall`` rows, without charts if that is 0; charts
-    end at ``until``, on the snapshots' own clock."""
+    """Return all below the title on a page of ``tall`` rows, of which it has ``room``; without
+    charts if ``tall`` is 0. Charts end at ``until``, on the snapshots' own clock."""
     lines, jobs = list(_advice(view, finding, width)), list(_jobs(view, finding, width))
     if tall >= _TALL or not tall:
         lines, jobs = [*jobs, *lines], []
-    drawn = _draw_waveform(view, finding, width, tall, until) if tall else []
-    zones = job_charts.clicks(len(lines), len(drawn), width)
-    lines += drawn
     # Charts show another time than that of which the readings are.
     of_minute = rule_of(finding.rule).chart_seconds <= _LEAST_CHART_SECONDS
     when = ", the last minute" if of_minute else ""
@@ -266,18 +315,33 @@ def evidence_body(
     # Of several jobs the sentence has the range of them all.
     which = f": {place(one, view.gpus)}" if one is not finding and len(parts(finding)) > 1 else ""
     halves = _halves(width) if width >= _HALVES else (width, width)
+    below = list[Line]()
     left = [*_evidence(view, one.evidence, halves[0], f"evidence{when}{which}"), *jobs]
-    left += _ruled_out(view, one, halves[0], symptom=True)
-    right = list(_ruled_out(view, one, halves[1], symptom=False))
+    if symptoms := [each for each in one.ruled_out if each.symptom]:
+        left += heading(view, "also seen, explained by this", halves[0])
+        left += reasons(symptoms, halves[0])
+    right, last = list[Line](), list[Line]()
+    if ruled_out := [each for each in one.ruled_out if not each.symptom]:
+        right = [*heading(view, "ruled out", halves[1]), *reasons(ruled_out, halves[1])]
     if width >= _HALVES and left and right:
-        lines += abreast([left, right], halves, _BETWEEN)
+        below += abreast([left, right], halves, _BETWEEN)
+    elif ruled_out and tall:
+        # The reasons would be most of the page: they come last.
+        note = "" if documentation is None else "reasons below"
+        below += [*left, *heading(view, "ruled out", width, note), *names(ruled_out, width)]
+        if documentation is not None:
+            last = [*heading(view, "why it is none of those ruled out", width), *right[1:]]
     else:
-        lines += [*left, *right]
+        below += [*left, *right]
     if documentation:
         name = clean(finding.rule)
-        lines += _heading(view, f"about: {cause_of(finding)}", width, f"gpuwatch explain {name}")
-        lines += _documentation(documentation, width)
-    return lines, zones
+        below += heading(view, f"about: {cause_of(finding)}", width, f"gpuwatch explain {name}")
+        below += _documentation(documentation, width)
+    below += last
+    spare = room - len(lines) - len(below)
+    drawn = _draw_waveform(view, finding, width, tall, until, spare) if tall else []
+    zones = job_charts.clicks(len(lines), len(drawn), width)
+    return [*lines, *drawn, *below], zones
 
 
 def plain_text(view: View, finding: Finding) -> str:
@@ -301,21 +365,12 @@ def _plain(line: Line) -> str:
 # -- sections -----------------------------------------------------------------------------
 
 
-def _heading(view: View, text: str, width: int, note: str = "") -> list[Line]:
-    return edge(view.glyphs, width, Title(text, (), note))[0]
-
-
-def _paragraph(text: str, width: int, indent: int = 3, style: str = "text") -> Iterator[Line]:
-    for line in wrapped(text, width - indent - 1):
-        yield Row(width).add(" " * indent).add(line, style).line()
-
-
 def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
     """Yield a line for each job with what it loses and what to change there, where several have one
     cause."""
     if len(finding.members) < 2:
         return
-    yield from _heading(view, "in each job" if finding.members[0].job else "on each GPU", width)
+    yield from heading(view, "in each job" if finding.members[0].job else "on each GPU", width)
     jobs = () if view.snapshot is None else view.snapshot.jobs
     places = [place(one, view.gpus) for one in finding.members]
     for one, where in zip(finding.members, places, strict=True):
@@ -334,20 +389,17 @@ def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
 
 
 def _advice(view: View, finding: Finding, width: int) -> Iterator[Line]:
-    yield from _heading(view, "what to do", width)
+    yield from heading(view, "what to do", width)
     if not finding.advice:
-        yield from _paragraph("No action needed: this is for information.", width)
+        yield from paragraph("No action needed: this is for information.", width)
     for one in finding.advice:
-        yield from _paragraph(one.action, width, style="value")
+        yield from paragraph(one.action, width, style="value")
         if one.why:
-            yield from _paragraph(one.why, width, 5, "label")
+            yield from paragraph(one.why, width, 5, "label")
         if one.gain not in (None, finding.gain):
-            yield from _paragraph(clean(one.gain.in_full), width, 5, "label")
+            yield from paragraph(clean(one.gain.in_full), width, 5, "label")
 
 
-_LIMITED = 60
-"""Width from which on evidence has a column for limits, and the list says how sure a finding is."""
-_LEAST_MEANING = 28
 _HALVES, _BETWEEN = 170, 2
 """Width from which on what speaks against other causes is beside the evidence, and cells between
 the two."""
@@ -359,86 +411,10 @@ def _halves(width: int) -> tuple[int, int]:
     return first, width - first - _BETWEEN
 
 
-def _evidence(view: View, evidence: Sequence[Evidence], width: int, heading: str) -> Iterator[Line]:
-    if not evidence:
-        return
-    unread = "   ? not read" if any(one.value is None for one in evidence) else ""
-    yield from _heading(view, heading, width, f"+ speaks for it   - does not{unread}")
-    columns: list[Column[Evidence]] = [
-        Column("reading", lambda one: clean(one.name, 60), "text", style=lambda *_: "text"),
-        Column("value", _value, style=lambda *_: "value"),
-        Column("limit", _threshold, style=lambda *_: "label"),
-    ]
-    names, values, bounds = [max(width_of(c.cell(one)) for one in evidence) for c in columns]
-    if width < _LIMITED:
-        columns, bounds = columns[:2], 0
-    else:
-        bounds = max(5, bounds)
-    room = width - 8 - max(5, values) - bounds - 2 * len(columns)
-    widths = (min(names, max(8, room)), max(5, values), bounds)
-    columns = [one._replace(width=cells) for one, cells in zip(columns, widths, strict=False)]
-    # What it means stands below where the names leave it no room.
-    beside = room - names >= _LEAST_MEANING
-    row = Row(width).add("     ")
-    add_headings(row, columns, style="dim", gap="  ")
-    yield row.add("meaning" if beside else "", "dim").line()
-    for one in evidence:
-        # For or against, by sign: the colour only repeats it.
-        sign = "?" if one.value is None else "+" if one.supports else "-"
-        mark = (f"{sign} ", "key" if one.supports else "label")
-        row = Row(width).add("   ").add(*mark)
-        add_cells(row, columns, one, view.glyphs.ellipsis, "  ")
-        indent = row.used
-        first, *rest = (wrapped(one.says, width - indent - 1) if beside else []) or [""]
-        yield row.add(first).line()
-        for text in rest:
-            yield Row(width).add(" " * indent).add(text).line()
-        if not beside:
-            yield from _paragraph(one.says, width, 7, "label")
-
-
-def _value(one: Evidence) -> str:
-    # Of what it is a share the meaning beside it says.
-    unit = _short(one.unit) if one.says else one.unit
-    return clean(units.quantity(one.value, unit), 200)
-
-
-_UNIT_WORD = re.compile(r" [a-z]{4,}.*$")
-
-
-def _threshold(one: Evidence) -> str:
-    """Return ``> 75%``: where a reading lies that speaks for the finding."""
-    if one.threshold is None or not isinstance(one.value, (int, float)):
-        return ""
-    side = "<" if (one.value < one.threshold) == one.supports else ">"
-    # A unit that is a word stands beside the value.
-    return f"{side} " + _UNIT_WORD.sub("", units.quantity(one.threshold, _short(one.unit)))
-
-
-def _short(unit: str | None) -> str | None:
-    """Return a unit in short, to stand beside a value that has it in full."""
-    return "%" if unit is not None and unit.startswith("%") else unit
-
-
-def _ruled_out(view: View, finding: Finding, width: int, *, symptom: bool) -> Iterator[Line]:
-    """Yield the other causes that were looked at: its symptoms, or those it is not."""
-    known = [one for one in finding.ruled_out if one.symptom == symptom]
-    if known:
-        yield from _heading(view, "also seen, explained by this" if symptom else "ruled out", width)
-    for one in known:
-        if width < _LIMITED:
-            yield from _paragraph(f"{cause(one.rule)}: {one.why}", width, style="label")
-            continue
-        # Quieter than what speaks for the finding.
-        first, *rest = wrapped(one.why, width - _REASON - 1) or [""]
-        row = Row(width).add("   ").add(cause(one.rule), "dim").pad_to(_REASON)
-        yield row.add(first, "label").line()
-        for text in rest:
-            yield Row(width).pad_to(_REASON).add(text, "label").line()
-
-
-_REASON = 28
-"""Cells before the reasons of what is ruled out."""
+def _evidence(view: View, evidence: Sequence[Evidence], width: int, text: str) -> Iterator[Line]:
+    if evidence:
+        yield from heading(view, text, width, legend(evidence))
+        yield from table(view, evidence, width)
 
 
 _ABOUT = ("What it checks", "When it is wrong")
@@ -461,7 +437,7 @@ def _documentation(text: str, width: int) -> list[Line]:
             lines.append(blank(halves[0]))
             continue
         style = "label" if indent else "text"
-        lines += _paragraph(words, halves[0], 5 if indent else 3, style)
+        lines += paragraph(words, halves[0], 5 if indent else 3, style)
     if len(halves) < 2:
         return lines
     middle = min(ends, key=lambda end: abs(2 * end - len(lines)))
@@ -494,19 +470,20 @@ def draw_findings(view: View, width: int, height: int) -> Frame:
 
 
 def _counted(view: View) -> tuple[str, str]:
-    """Return how many findings there are, in which order, after how long, and how many causes were
-    not checked."""
+    """Return how many findings there are, which come first, after how long, and how many causes
+    were not checked."""
     diagnosis, found = view.diagnosis, present_findings(view)
     if diagnosis is None:
         return "findings", "not checked"
     notes = sum(one.severity == "info" for one in found)
     count = len(found) - notes
-    order = ", worst first" if view.job.last is None else ", those of the job shown first"
-    text = f"findings: {count or 'none'}{order if count > 1 else ''}"
-    text += f", and {units.plural(notes, 'note')}" if notes else ""
+    counted = [units.plural(count, "finding")] if count or not notes else []
+    counted += [units.plural(notes, "note")] if notes else []
     rules = len({one.rule for one in diagnosis.unknown})
     watched = f"watched {units.age(diagnosis.watched_seconds)}"
-    return f"{text}, {watched}", f"{rules or 'none'} not checked"
+    first = ["this job's first"] if view.job.last is not None and len(found) > 1 else []
+    text = ", ".join([*counted, *first, watched])
+    return text, f"{rules or 'none'} not checked"
 
 
 def _above(view: View, width: int, *, titled: bool) -> list[Line]:
@@ -543,7 +520,8 @@ def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Li
         lines += _entry(view, one, width, selected=one is chosen)
     if room - len(lines) >= _LEAST_PREVIEW:
         until = None if finding_holds(view, chosen) else view.job.findings_at
-        lines += evidence_body(view, chosen, width, tall=room, until=until)[0]
+        left = room - len(lines)
+        lines += evidence_body(view, chosen, width, tall=room, room=left, until=until)[0]
     return lines[:room], zones
 
 
@@ -563,8 +541,9 @@ def _earlier(view: View, width: int) -> list[Line]:
 def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
     """Return a finding's two rows: its sentence, what to do, what is lost, and how sure that is."""
     tail = sure(finding) if finding_holds(view, finding) else "until the job ended"
-    tail = "   ".join(filter(None, [lost(finding, view, 0), tail])) if width >= _LIMITED else ""
-    return at_length(view, finding, width, tail, "s:" if selected else "")
+    tail = "   ".join(filter(None, [lost(finding, view, 0), tail])) if width >= LIMITED else ""
+    prefix = "s:" if selected else ""
+    return at_length(view, finding, width, tail, prefix, quiet=not selected)
 
 
 def draw_evidence(
@@ -585,15 +564,22 @@ def draw_evidence(
         note = f"{'The job has ended' if ended else 'This no longer holds'}; shown as last seen."
     boxes = has_boxes(width, height)
 
-    def body(width: int, _room: int) -> SheetBody:
-        top = Row(width).add(fit(f" {note}", width, view.glyphs.ellipsis), "key").line()
+    def body(width: int, room: int) -> SheetBody:
+        line = Row(width).add(fit(f" {note}", width, view.glyphs.ellipsis), "key").line()
+        top = [line] if note and not boxes else []
         above = _evidence_title(view, finding, width, gone_at)
+        bottom = time_axis.values(view, _first_gpu(view, finding), width)
         below, zones = evidence_body(
-            view, finding, width, tall=height, documentation=documentation, until=gone_at
+            view,
+            finding,
+            width,
+            tall=height,
+            room=room - len(top) - len(above) - len(bottom),
+            documentation=documentation,
+            until=gone_at,
         )
         zones = [zone._replace(y=zone.y + len(above)) for zone in zones]
-        bottom = time_axis.values(view, _first_gpu(view, finding), width)
-        return [top] if note and not boxes else [], [*above, *below], zones, bottom
+        return top, [*above, *below], zones, bottom
 
     title = Title(cause_of(finding), (), note, "key")
     return draw_sheet(view, width, height, title, body, EVIDENCE_FOOTER, offset)

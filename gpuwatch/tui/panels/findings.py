@@ -158,15 +158,15 @@ def _more_gpus(finding: Finding, view: View) -> int:
     return len(every) if named and named < every else 0
 
 
-def lost_sentence(finding: Finding, view: View) -> list[str]:
+def lost_so_far(finding: Finding, view: View) -> list[str]:
     """Return ``38% lost over 1 min; 46 GPU-seconds, 38.2Wh so far``, at a price the money
-    instead of the energy; nothing where no time is lost."""
-    parts = losses(finding, view)[:1]
-    if finding.cost_gpu_seconds is not None:
-        seconds = finding.cost_gpu_seconds
-        worth = units.worth(seconds, view.price_per_gpu_hour, finding.lost_joules)
-        parts.append(f"{units.gpu_time(seconds)}{worth} so far")
-    return ["; ".join(parts)] if parts else []
+    instead of the energy, and for less room the same without; nothing where no time is lost."""
+    forms, seconds = losses(finding, view)[:1], finding.cost_gpu_seconds
+    if seconds is None:
+        return forms
+    worth = units.worth(seconds, view.price_per_gpu_hour, finding.lost_joules)
+    texts = [f"{units.gpu_time(seconds)}{worth} so far", units.gpu_time(seconds)]
+    return ["; ".join([*forms, text]) for text in texts]
 
 
 def changes(finding: Finding, room: int) -> str:
@@ -585,7 +585,7 @@ def _begin(
         if width_of(one) + beside <= room
     ]
     text = next(iter(fitting), forms[-1])
-    quiet = quiet and finding.severity != "error"
+    quiet = quiet and finding.severity == "warning"
     return row.add(fit(text, room, view.glyphs.ellipsis), "text" if quiet else style)
 
 
@@ -598,13 +598,15 @@ def at_length(
     *,
     most: int = 2,
     named: bool = True,
+    quiet: bool = False,
 ) -> list[Line]:
     """Return its sentence, and below it what to do, how much faster that makes it, and what is
     lost; at the right ``tail``, which says that itself. In less room the advice is brief, and what
     else has none is left out. Where ``most`` allows a third line, advice that is too long for one
     has it, or else what is known of the finding: what is lost, how sure it is and since when, and
-    whose job it is (where that is to be ``named``)."""
-    first = _begin(view, finding, width, width, prefix)
+    whose job it is (where that is to be ``named``). ``quiet``: only its sign is in colour, and
+    nothing bold."""
+    first = _begin(view, finding, width, width, prefix, quiet=quiet)
     second = Row(width, prefix=prefix).add("   ")
     free, indent = second.room - 1, second.used
     in_full = least = "no action needed: this is for information"
@@ -629,7 +631,7 @@ def at_length(
     gain = longest(every_gain[-1:], tail)
     loss = longest(every_loss, gain, tail)
     gain = longest(every_gain, loss, tail)
-    look = "value" if finding.advice else "label"
+    look = "label" if not finding.advice else "text" if quiet else "value"
     beside = sum([width_of(one) + len(_GAP) for one in (gain, loss, tail) if one])
     text, row, lines = changes(finding, free - beside) or least, second, [second]
     if is_long and free - beside < width_of(in_full):

@@ -15,7 +15,7 @@ from gpuwatch.outputs.report.model import Report, TimeProfile
 from gpuwatch.tui.charts.strips import ASCII, Column, Held, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark
 from gpuwatch.tui.pages.layout import Title, edge
-from gpuwatch.tui.panels import job_charts, time_axis
+from gpuwatch.tui.panels import evidence, job_charts, time_axis
 from gpuwatch.tui.panels.findings import (
     SEVERITY_STYLES,
     changes,
@@ -59,7 +59,7 @@ def draw(view: View, made: Document, width: int) -> list[Line]:
             if isinstance(block, Paragraph) and block.style in _LOOKS_OF:
                 lines += _wrapped(block.text, width, 1, _LOOKS_OF[block.style])
             elif isinstance(block, Found) and block.name in found:
-                lines += _in_words(view, _less_said(found[block.name]), width)
+                lines += _reasons(view, found[block.name], width)
             else:
                 lines += _in_words(view, block, width)
     return lines
@@ -121,10 +121,24 @@ def _finding(view: View, group: Group, width: int) -> Iterator[Line]:
         yield from _wrapped("; ".join(words), width, 3, "label")
 
 
-def _less_said(group: Group) -> Found:
-    """Return the finding with its advice in full, without what the head of the page says."""
-    found = group.found()
-    return found._replace(what=found.what[1:], cost="", gain="")
+def _reasons(view: View, group: Group, width: int) -> Iterator[Line]:
+    """Yield what the head of the page does not say of a finding: each of its jobs, what to do in
+    full, and what speaks for it, as on the page of the finding, which has the reasons of what was
+    ruled out."""
+    found, cause = group.found(), group.cause
+    row = _headed(view, found, width)
+    about = f" ({found.sure} sure)  {found.when}"
+    yield row.add(fit(about, row.room - 1, view.glyphs.ellipsis), "label").line()
+    for words in found.what[1:]:
+        yield from _wrapped(words, width, 3, "label")
+    for step in found.advice:
+        yield from _wrapped(f"{step.action}.", width, 3, "value")
+        yield from _wrapped(step.why, width, 5, "label")
+    yield from evidence.table(view, [one for one in cause.evidence if one.value is not None], width)
+    for also in found.also_seen:
+        yield from _wrapped(f"also seen: {also}", width, 3, "label")
+    if ruled_out := [one for one in cause.ruled_out if not one.symptom]:
+        yield from evidence.names(ruled_out, width, "ruled out: ")
 
 
 def _wrapped(words: str, width: int, indent: int, style: str) -> Iterator[Line]:
@@ -154,10 +168,8 @@ def _in_words(view: View, block: document.Block, width: int) -> Iterator[Line]:
     tables as other pages have them."""
     page = terminal.Page(width - 2, colour=True)
     if isinstance(block, Found):
-        sure = f" ({block.sure} sure)" if block.sure else ""
         row = _headed(view, block, width)
-        row.add(fit(f"{sure}  {block.when}", row.room - 1, view.glyphs.ellipsis), "label")
-        yield row.line()
+        yield row.add(fit(f"  {block.when}", row.room - 1, view.glyphs.ellipsis), "label").line()
         text.write_details(page, block)
     else:
         text.write_block(page, block)
@@ -235,7 +247,7 @@ def _over_time(view: View, made: Timeline, width: int) -> list[Line]:
     lines += job_charts.draw(view, shown, window, width)
     lead, cells = job_charts.span(width)
     grid = window.grid(max(1, cells))
-    for lane in made.lanes:
+    for lane in made.lanes if len(made.lanes) > 1 else ():
         held = [
             (lane.severity, grid.place(one.begin_unix_seconds), grid.place(one.end_unix_seconds))
             for one in lane.stretches
@@ -246,9 +258,12 @@ def _over_time(view: View, made: Timeline, width: int) -> list[Line]:
         for cell in time_axis.mark_cells(held, cells, view.glyphs):
             row.add(*(cell or (" ", "text")))
         lines.append(row.line())
-    # Which finding held when is said above it.
-    row = Row(width).pad_to(lead)
-    for words, style in time_axis.axis((), window, cells, 0.0, view.glyphs):
+    # Which of several findings held when is said above it; one stands on it, as on other pages.
+    single = made.lanes[0] if len(made.lanes) == 1 else None
+    name = "" if single is None else fit(clean(single.cause), lead - 4, view.glyphs.ellipsis)
+    row = Row(width).add("  ").add(name, "label").pad_to(lead)
+    on_axis = () if single is None else marks
+    for words, style in time_axis.axis(on_axis, window, cells, 0.0, view.glyphs):
         row.add(words, style)
     return [*lines, row.line()]
 

@@ -167,9 +167,10 @@ def _value(view: View, series: Series | None, *, whole: bool = False) -> float |
     return round(column.mean) if whole else column.mean
 
 
-_CLOCK_CELLS = 14
+_CLOCK_CELLS, _CLOSE_CELLS = 14, 11
 _DATE_CELLS = 17
-"""A mark with its text, and some room before the next."""
+"""A mark with its text, and some room before the next; less where there would be few marks."""
+_FEW_MARKS = 3
 
 _STYLES = {"error": "error", "warning": "warn", "info": "key"}
 
@@ -191,10 +192,13 @@ def ticks(begin: float, end: float, cells: int, now: float) -> Iterator[tuple[fl
     (unix times, like ``now``). The first of a day that is not today's, and the first of today after
     one, says the date."""
     dated = _day(begin) != _day(now) or _day(end) != _day(now)
-    least = (end - begin) / max(1, cells) * (_DATE_CELLS if dated else _CLOCK_CELLS)
     # Round by the clock on the wall, not by that of Greenwich.
     shift = time.localtime(begin).tm_gmtoff
-    spacing, moments = units.round_marks(begin + shift, end - begin, least)
+    for room in (_DATE_CELLS,) if dated else (_CLOCK_CELLS, _CLOSE_CELLS):
+        least = (end - begin) / max(1, cells) * room
+        spacing, moments = units.round_marks(begin + shift, end - begin, least)
+        if len(moments) >= _FEW_MARKS:
+            break
     form = "%H:%M:%S" if spacing < 60 else "%H:%M"
     day = None if dated else _day(now)
     for moment in (one - shift for one in moments):
@@ -222,10 +226,13 @@ def draw(
     window: TimeWindow,
     spans: Sequence[Span],
     width: int,
+    *,
     gpus: Collection[GpuKey] | None = None,
+    said: str = "",
 ) -> tuple[Line, list[Zone]]:
     """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor. ``gpus``:
-    only findings about these are on it."""
+    only findings about these are on it. ``said``: the rule whose finding the page is about, which
+    is not named again."""
     row = Row(width)
     zones: list[Zone] = []
     offset = _wall_offset(view)
@@ -237,7 +244,7 @@ def draw(
         grid = window.grid(cells)
         if not zones and start > _LABEL_CELLS:
             found = marks_at(marks, grid.begin_seconds, grid.end_seconds)
-            row.pad_to(2).add(_named(found, start - 3, view.glyphs), "label")
+            row.pad_to(2).add(_named(found, start - 3, view.glyphs, said), "label")
         row.pad_to(start)
         for text, style in axis(marks, window, cells, offset, view.glyphs, changed):
             row.add(text, style)
@@ -245,12 +252,13 @@ def draw(
     return row.line(), zones
 
 
-def _named(found: Sequence[FindingMark], cells: int, glyphs: Glyphs) -> str:
-    """Return what the finding that is shown is called, or how many there are."""
+def _named(found: Sequence[FindingMark], cells: int, glyphs: Glyphs, said: str) -> str:
+    """Return what the finding that is shown is called, unless that is ``said``, or how many there
+    are."""
     rules = {one.rule for one in found}
     if len(rules) > 1:
         return units.plural(len(rules), "finding")
-    return fit(cause_of(found[0]), cells, glyphs.ellipsis) if rules else ""
+    return fit(cause_of(found[0]), cells, glyphs.ellipsis) if rules - {said} else ""
 
 
 _LABEL_CELLS = 12
@@ -429,7 +437,7 @@ def _spread(column: Column, unit: Unit) -> str:
 
 def _draw_axis(page: Page, _rows: int) -> Drawn:
     mine = None if page.job is None else page.job.gpu_uuids
-    line, zones = draw(page.view, page.window, page.spans, page.width, mine)
+    line, zones = draw(page.view, page.window, page.spans, page.width, gpus=mine)
     return [line], zones
 
 

@@ -283,14 +283,18 @@ async def test_the_footer_offers_only_what_can_be_done() -> None:
 
 
 async def test_the_report_of_a_job_that_runs_says_what_was_found() -> None:
-    """R has the cause, what it cost up to now and the cure, as the job page has."""
+    """R has the cause, what it cost up to now and the cure, as the job page has; below them the
+    evidence in the form of its own page, and the time axis with the finding on it."""
     clock, source, first = demo("starved")
     async with driven(first, (100, 60), attached=first.jobs[0].key, engine=Engine()) as drive:
         await ending(drive, clock, source, 45)
         await drive.press("R")
         text = "\n".join(drive.lines)
         assert "loader is CPU-bound" in text
-        assert "Raise num_workers from 2 to 8" in text
+        assert re.search(r"\n│ +Raise num_workers from 2 to 8\. +│\n│ +each worker is at", text)
+        assert re.search(r"\+ loader workers' CPU +\d+%  > 75%  the workers are at the limit", text)
+        assert "ruled out: thermally throttled, power or clocks capped" in text
+        assert re.search(r"loader is CPU-bound .*╵\d\d:\d\d:\d\d─", text)
         (found,) = drive.app.jobs.report.report().findings
         # Two thirds of 45 s, to the second.
         assert 27.0 < found.cost_gpu_seconds < 33.0

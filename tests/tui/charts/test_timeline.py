@@ -84,6 +84,9 @@ def test_ticks_are_round_clock_times() -> None:
     assert tick_texts(noon, noon + 30, noon + 30)[:3] == ["12:00:00", "12:00:05", "12:00:10"]
     assert tick_texts(noon + 1, noon + 3601, noon + 3601)[:2] == ["12:10", "12:20"]
     assert tick_texts(noon + 60, noon + 6 * 3600, noon + 6 * 3600)[:2] == ["13:00", "14:00"]
+    # Closer together where there would be one or two.
+    few = tick_texts(noon + 1, noon + 131, noon + 131, cells=51)
+    assert few == ["12:00:30", "12:01:00", "12:01:30", "12:02:00"]
 
 
 def test_a_window_over_midnight_says_the_days() -> None:

@@ -107,7 +107,7 @@ async def test_the_list_begins_with_the_findings_of_the_job_asked_for() -> None:
         await drive.press("d")
         places = [place(one, what.now.gpus) for one in (own, elsewhere)]
         assert drive.text.index(f"{places[0]} waits") < drive.text.index(f"{places[1]} waits")
-        assert "findings: 2, those of the job shown first" in drive.text
+        assert "2 findings, this job's first, watched" in drive.text
 
 
 def test_places_are_told_as_people_count() -> None:
@@ -500,6 +500,63 @@ def test_the_cursor_is_seen_where_the_gpu_idles() -> None:
         shown |= {style.count(":") for _, style in runs}
         assert any(style.startswith("c:") for _, style in runs), back
     assert shown == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "second"),
+    [
+        ({}, "38% lost; 46 GPU-seconds so far   PID 4242 train"),
+        ({"lost_watts": 87.0}, "38% lost; 46 GPU-seconds, 1.1Wh so far   PID 4242 train"),
+        (
+            {"lost_watts": 300.0, "lost_of_seconds": 60.0, "cost_gpu_seconds": 46e7},
+            "38% lost over 1 min; 127777.8 GPU-hours   PID 4242",
+        ),
+    ],
+)
+def test_where_a_finding_stands_is_said_in_two_lines(fields: dict[str, float], second: str) -> None:
+    """At 80 columns: how sure it is, what a cure gains, what is lost, whose it is; a gain without
+    its limit and a loss without its energy where there is no room for all."""
+    what = scene("starved", 1)
+    gain = Gain(1.8, 1.5, 2.0, "8 cores of this machine")
+    one = starved(what.now, gain=gain, **fields)
+    view = view_of(what, diagnosis=diagnosis(what.now, one))
+    shown = texts(draw_evidence(view, one, 80, 24, 0, documentation=None)[0].lines)
+    below = next(n for n, line in enumerate(shown) if "92% sure" in line)
+    assert "92% sure, since 22:27:53 (2m07)   about 1.8x as fast (1.5 to 2.0)" in shown[below]
+    assert second in shown[below + 1]
+    assert "what to do" in shown[below + 2]
+
+
+def test_what_was_ruled_out_is_named_first_and_reasoned_last() -> None:
+    """Below the evidence the names alone, below all else the reasons, which a copy has at once; on
+    wide pages they stand beside the evidence."""
+    what = scene("starved", 1)
+    one = starved(what.now)
+    view = view_of(what, diagnosis=diagnosis(what.now, one))
+    text = "\n".join(texts(draw_evidence(view, one, 80, 90, 0, documentation="About.")[0].lines))
+    places = [text.index(words) for words in ("evidence,", "I/O, checkpoint pauses", " about: ")]
+    assert sorted(places) == places
+    assert text.count("no worker waits for a disk") == 1
+    assert text.index("no worker waits for a disk") > places[-1]
+    assert "ruled out\n   loader waits for I/O" in findings.plain_text(view, one)
+    wide = texts(draw_evidence(view, one, 200, 50, 0, documentation="About.")[0].lines)
+    assert any("reading" in line and "no worker waits for a disk" in line for line in wide)
+
+
+def test_charts_of_a_finding_have_the_rows_that_nothing_else_has() -> None:
+    """Up to twice as many as on a page that is full, and the same while a sentence gets longer by a
+    line."""
+    what = scene("starved", 1)
+    view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now)))
+
+    def rows(summary: str, height: int) -> int:
+        one = starved(what.now, summary=summary)
+        shown = texts(draw_evidence(view, one, 120, height, 0, documentation=None)[0].lines)
+        first = next(n for n, line in enumerate(shown) if "GPU 0 busy" in line)
+        return next(n for n, line in enumerate(shown) if "2 workers" in line) - first
+
+    assert [rows("It waits.", height) for height in (32, 44, 90)] == [3, 6, 12]
+    assert rows("It waits. " * 14, 44) == rows("It waits.", 44)
 
 
 async def test_the_waveform_of_a_finding_that_cleared_stays() -> None:

@@ -15,6 +15,7 @@ from gpuwatch.tui.charts.strips import DOTS, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.dialogs import problems_dialog
+from gpuwatch.tui.pages.findings import draw_findings
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.gpus import gauge, metrics, scaled_metrics
@@ -602,6 +603,16 @@ def test_the_finding_that_leads_and_errors_are_written_in_the_colour_of_their_se
     assert len(alarms) == coloured
     signs = [text for text, style in runs if text.strip(" ▲■") == "" and style in {"warn", "error"}]
     assert len([text for text in signs if text.strip()]) + len(alarms) >= 2
+
+
+def test_in_the_list_the_selected_finding_is_written_in_the_colour_of_its_severity() -> None:
+    """Of the others the sign alone is."""
+    what = scene("starved", 2)
+    view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now), starved(what.now, 1)))
+    runs = [run for line in draw_findings(view, 120, 40).lines for run in line]
+    alarms = [text.strip(" ▲") for text, style in runs if style in {"warn", "s:warn"}]
+    assert len([text for text in alarms if text]) == 1
+    assert len([text for text, style in runs if "▲" in text and style.endswith("warn")]) >= 2
 
 
 # -- lists that are longer than the screen --------------------------------------------------------

@@ -190,6 +190,29 @@ def test_figures_have_headings_and_the_sentence_that_leads_is_said_once() -> Non
     assert page.index('class="mean"') < page.index('class="held starved strip"')
 
 
+def test_each_thing_to_do_has_the_number_and_the_fields_of_the_others(
+    summaries: dict[str, Report],
+) -> None:
+    """Its number in the charts, what was lost, what to do in bold with the reason after it, and
+    what that gains; the hours stand below the findings as below the charts."""
+    page = recording_html(summaries["mixed"])
+    top, _, rest = page.partition("<h2>Over time</h2>")
+    cards = re.findall(r"(?s)<section.*?</section>", top)
+    assert len(cards) >= 2
+    for number, card in enumerate(cards, start=1):
+        assert f"<h3>#{number} " in card
+        assert '<span class="cost">lost ' in card
+        assert re.search(r"<dt>Do</dt><dd><b>[^<]+</b>", card)
+    assert "<dd><b>Raise num_workers from 2 to 8:</b> each worker is at the limit" in cards[0]
+    assert "<dt>Gain</dt><dd>num_workers 2 -&gt; 8" in cards[0]
+    lead = re.sub("<[^>]*>", "", top.partition("<section")[0])
+    assert "Lost" not in lead
+    assert "Gain" not in lead
+    plot = rest.partition("<h2>")[0]
+    assert plot.count('class="ticks"') == 2
+    assert plot.index('class="row lane"') < plot.index('class="ticks"') < plot.index('class="fill"')
+
+
 def test_charts_have_the_names_and_colours_of_the_dashboard(summaries: dict[str, Report]) -> None:
     """Findings are called by their cause, a single GPU's chart is tall, and what held a GPU up has
     the colour of that cause: behind the work where there was none, over it where it was slow."""
