@@ -216,16 +216,16 @@ def shortened(text: str, room: int, ellipsis: str) -> str:
     return fit(text, room, ellipsis)
 
 
-def losses(finding: Finding, view: View, width: int = _WIDE) -> list[str]:
+def losses(finding: Finding, view: View, width: int = _WIDE, *, dated: bool = False) -> list[str]:
     """Return ``29% of 4 GPUs lost over 1 min``, and for less room the same in fewer words;
-    nothing where no time is lost."""
+    nothing where no time is lost. ``dated``: since when it is found stands beside it."""
     text, seconds = lost(finding, view, width).strip(), finding.lost_of_seconds
     forms = [text, lost(finding, view, 0).strip()] if text else []
     since = finding.since_unix_seconds
     if text and since is not None and rule_of(finding.rule).means is NO_ANSWER:
         # All of the time from then on, and nothing before.
         clock = time.strftime("%H:%M:%S", time.localtime(since))
-        forms.insert(0, f"{text} since {clock}")
+        forms = forms if dated else [f"{text} since {clock}", *forms]
     elif text and seconds is not None:
         span = f"{seconds:.0f} s" if seconds < 57.5 else f"{seconds / 60.0:.0f} min"
         forms.insert(0, f"{text} over {span}")
@@ -645,7 +645,7 @@ def at_length(
         row.add(_GAP).add(one, "label")
     if apart:
         row = Row(width, prefix=prefix).add(" " * indent)
-        row.add(_GAP.join([*losses(finding, view, width)[:1], sure(finding)]), "label")
+        row.add(_GAP.join([*losses(finding, view, width, dated=True)[:1], sure(finding)]), "label")
         lines.append(row)
     free = row.room - (len(tail) + len(_GAP) if tail else 0) - len(_GAP) - 1
     complete = bool(loss) >= bool(every_loss) and bool(gain) >= bool(every_gain)
