@@ -74,6 +74,7 @@ from gpuwatch.tui.panels.table import (
     in_room,
     is_folded,
     share_of_each,
+    short_role,
     state_style,
     width_of_columns,
 )
@@ -147,7 +148,8 @@ def _fact_rows(page: Page) -> int:
     """Rows of facts, as long as each chart and three processes have theirs."""
     assert page.job is not None
     height = page.tall
-    wanted = 1 if height < 14 else 2 if height < 18 or page.width >= 110 else 3
+    # What to do comes before what it is.
+    wanted = 0 if height < 14 else 2 if height < 18 or page.width >= 110 else 3
     wanted += height >= 14 and has_reported(page.view, page.job)
     return max(0, min(wanted, page.room - job_charts.count_of(page) - 3))
 
@@ -610,19 +612,13 @@ def _commands(members: Sequence[JobMember]) -> Iterator[str]:
         yield "" if same else member.command or member.name or ""
 
 
-_SHORT_ROLES = (("training process", "train"), ("loader worker", "worker"), ("orphaned", "orphan"))
-
-
 def _role_text(row: TreeRow, width: int) -> str:
     """Name of its role; in shorter words where the screen is narrow."""
     name = role_name(row.member)
     name = name if row.machine is None else f"{row.machine}: {name}"
     if row.together:
         name = f"{len(row.together)} {name.replace('worker', 'workers')}"
-    if width < 70:
-        for long, short in _SHORT_ROLES:
-            name = name.replace(long, short)
-    return name
+    return short_role(name) if width < 70 else name
 
 
 # -- drawing --------------------------------------------------------------------------------

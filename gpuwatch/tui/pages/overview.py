@@ -505,7 +505,8 @@ class OverviewScreen(ListScreen):
 
     def action_switch_focus(self) -> None:
         view = self.view
-        if view.focus == "gpus" or not view.gpus:
+        # A low screen with many GPUs has no table.
+        if self.shown.table_page and (view.focus == "gpus" or not view.gpus):
             self._jump(self.position() or 0)
         else:
             view.focus, view.in_findings = "gpus", False

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 # -- in a few words: the cause, where, what is lost, what to change -------------------------------
 
 
-_WIDE = 100
-"""Columns in which all of a sentence has room, and what is lost is told from its share."""
+_WIDE, _NARROW = 100, 60
+"""Columns in which all of a sentence has room, and what is lost is told from its share; and those
+below which what to do about the first finding comes before the next one."""
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 
@@ -227,11 +228,14 @@ def losses(finding: Finding, view: View, width: int = _WIDE) -> list[str]:
     return forms
 
 
-def gains(finding: Finding) -> list[str]:
-    """Return ``about 1.8x as fast, limited by 8 cores``, and in less room without the limit;
-    nothing where nothing is promised."""
+def gains(finding: Finding, width: int = _WIDE) -> list[str]:
+    """Return ``about 1.8x as fast, limited by 8 cores``, in less room without the limit, and on a
+    narrow screen as ``~1.8x``; nothing where nothing is promised."""
     gain = finding.gain
-    return [] if gain is None or gain.factor is None else [clean(gain.says), gain.brief]
+    if gain is None or gain.factor is None:
+        return []
+    least = [f"~{gain.factor:.1f}x"] if width < _NARROW else []
+    return [clean(gain.says), gain.brief, *least]
 
 
 def undecided(unknown: Iterable[Unchecked]) -> dict[str, list[str]]:
@@ -385,9 +389,8 @@ def _draw(page: Page, rows: int) -> Drawn:
     if then:
         # What holds now has no colour beside what held then.
         lines = [tuple([(text, "label") for text, _ in line]) for line in lines]
-    # One that is alone has several lines.
-    alone = len(findings) == 1
-    keys = [findings[0 if alone else y].key if findings else None for y in range(len(lines))]
+    at_once = _lines_each(findings, width, free)
+    keys = [findings[y // at_once].key if findings else None for y in range(len(lines))]
     zones = [Zone(len(then) + y, 0, width, "finding", key) for y, key in enumerate(keys)]
     lines = [*then, *lines]
     zones += [Zone(len(lines) + y, 0, width, "problems") for y in range(len(trouble))]
@@ -465,9 +468,10 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
     if not most:
         return []
     if findings:
-        if len(findings) == 1 and most > 1:
+        if _lines_each(findings, width, most) > 1:
             # A job's page says above whose it is.
-            return at_length(view, findings[0], width, most=most, named=page.job is None)
+            tail, named = _more(len(findings) - 1, width), page.job is None
+            return at_length(view, findings[0], width, tail, most=most, named=named)
         return _findings(view, findings, width, most)
     if _has_ended(page):
         what = "nothing was found in" if view.job.decided else "not enough data on"
@@ -496,7 +500,7 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
         text = "not enough data on this job yet" if early else "nothing found in this job"
         text += f" ({len(diagnosis.causes)} elsewhere: d)"
     style = "text" if diagnosis.decided else "label"
-    if len(wrapped(text, width - 4)) > most:
+    if len(wrapped(text, width - 4)) > (most if width >= _NARROW else 1):
         text = _ASIDE.sub("", text)
     well = diagnosis.decided and not diagnosis.findings
     sign = (view.glyphs.good, "fed") if well else (view.glyphs.dot, style)
@@ -510,13 +514,24 @@ def _dated(view: View) -> str:
 
 def _findings(view: View, findings: Sequence[Finding], width: int, most: int) -> list[Line]:
     shown = findings[:most]
-    more = len(findings) - len(shown)
-    note = f"+{more} more (d)" if width >= 60 else f"+{more}"
-    room = width - len(note) - 2 if more else width
+    note = _more(len(findings) - len(shown), width)
+    room = width - len(note) - 2 if note else width
     rows = [_in_a_line(view, one, width, room) for one in shown]
-    if more and rows:
+    if note and rows:
         rows[-1].pad_to(width - len(note) - 1).add(note, "key")
     return [row.line() for row in rows]
+
+
+def _lines_each(findings: Sequence[Finding], width: int, rows: int) -> int:
+    """Return how many of ``rows`` lines a finding has: all where it is alone, or the screen is too
+    narrow for what to do in the line that says what is wrong."""
+    return max(1, rows) if len(findings) == 1 or width < _NARROW else 1
+
+
+def _more(count: int, width: int) -> str:
+    if count <= 0:
+        return ""
+    return f"+{count} more (d)" if width >= _NARROW else f"+{count}"
 
 
 def _begin(
@@ -577,7 +592,7 @@ def at_length(
         fits = [text for text, needed in zip(texts, lines, strict=True) if needed < most]
         return next(iter(fits), "")
 
-    every_loss, every_gain = losses(finding, view, width), gains(finding)
+    every_loss, every_gain = losses(finding, view, width), gains(finding, width)
     gain = longest(every_gain[-1:], tail)
     loss = longest(every_loss, gain, tail) or (every_loss[-1] if every_loss and tail else "")
     gain = longest(every_gain, loss, tail)
@@ -618,7 +633,7 @@ def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
     if text and free >= min(width_of(text), least):
         row.add(_GAP).add(shortened(text, free, view.glyphs.ellipsis), "value")
     free = room - row.used - len(_GAP) - 1
-    if gain := next((one for one in gains(finding) if width_of(one) <= free), ""):
+    if gain := next((one for one in gains(finding, width) if width_of(one) <= free), ""):
         row.add(_GAP).add(gain, "label")
     return row
 

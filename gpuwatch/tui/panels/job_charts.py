@@ -223,7 +223,9 @@ def lanes(view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool) -> list[
     if each_gpu or len(gpus) == 1:
         out += gpu_traces(view, gpus)
     elif len(sides) == 1 or not of_gpus:
-        out += [_busy_together(view, side, gpus) for side in sides]
+        # Two are found in the order of their numbers.
+        pair = sorted(sides, key=lambda one: gpus.index(one[0])) if len(gpus) == 2 else sides
+        out += [_busy_together(view, side, gpus) for side in pair]
     else:
         # All are as busy: what tells them apart stands in the place of that.
         out += of_gpus.pop(next(iter(of_gpus)))
@@ -298,7 +300,11 @@ def count_of(page: Page) -> int:
         traces = lanes(view, job, page.gpus, each_gpu=bool(page.gpus))
         page.decided["count"] = 1 + len(traces) - max(1, len(page.gpus))
     reported = has_reported(view, job)
-    most = (3 if height < 18 else 4 if height < 36 else 5) + reported + (reported and height >= 18)
+    most = (
+        (2 if height < 14 else 3 if height < 18 else 4 if height < 36 else 5)
+        + reported
+        + (reported and height >= 18)
+    )
     return min(most, cast("int", page.decided["count"]))
 
 

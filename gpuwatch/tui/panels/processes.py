@@ -31,6 +31,7 @@ from gpuwatch.tui.panels.table import (
     hidden,
     in_room,
     share_of_each,
+    short_role,
     state_style,
 )
 from gpuwatch.tui.panels.time_axis import shown_process
@@ -342,10 +343,10 @@ COLUMNS: tuple[Column[TableRow], ...] = (
     Column("PID", lambda r: "" if r.together else str(r.process.own_pid), width=8, sort="pid"),
     Column("USER", lambda r: _user(r) or "-", "text", 8, width=8, style=always_dim, sort="user"),
     Column("S", lambda r: r.process.state or "-", "text", 11, width=1, style=state_style),
-    Column(_GPU_MEMORY.short_heading, _gpu_memory, rank=5, width=7, sort="gpu memory"),
+    Column(_GPU_MEMORY.short_heading, _gpu_memory, rank=6, width=7, sort="gpu memory"),
     Column(_BUSY.short_heading, _gpu_busy, rank=2, width=4, sort="busy"),
     Column(_DATA.short_heading, lambda r: r.wait, rank=4, width=4),
-    Column(_CPU.short_heading, _cpu, rank=6, width=_CPU_WIDTH, sort="cpu"),
+    Column(_CPU.short_heading, _cpu, rank=5, width=_CPU_WIDTH, sort="cpu"),
     _column(_MEMORY, rank=9, width=6, sort="memory"),
     _column(_THREADS, rank=12, width=4, style=always_dim),
     Column("TIME", lambda r: _for(r.seconds), rank=10, width=6, style=always_dim, sort="time"),
@@ -397,6 +398,9 @@ def _rows(page: Page) -> int:
 
 def _draw(page: Page, rows: int) -> Drawn:
     view, selected = page.view, page.view.selected_row
+    if rows <= 0:
+        page.table_page = 0
+        return [], []
     table = page.table = table_rows(view, page.table_page)
     places = (place for place, row in enumerate(table) if row.key == selected)
     position = None if selected is None else next(places, None)
@@ -540,7 +544,10 @@ def _line(view: View, row: Row, entry: TableRow, chosen: Sequence[Column[TableRo
     row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
     style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
     # It ends where the note in the heading does.
-    said = fit_command(entry.command, row.room - 1, ellipsis, entry.rank)
+    command = entry.command
+    if entry.together and len(command) >= row.room:
+        command = short_role(command)
+    said = fit_command(command, row.room - 1, ellipsis, entry.rank)
     words = [re.escape(one) for one in view.filter_text.split() if not one.startswith(USER)]
     matched = re.compile(f"({'|'.join(words)})", re.IGNORECASE) if words else _NOTHING
     for place, part in enumerate(matched.split(said)):

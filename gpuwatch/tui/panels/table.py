@@ -277,6 +277,16 @@ def as_one(family: Sequence[Shown]) -> Shown:
     return replace(first, state=max(states, key=states.count), **readings)
 
 
+_SHORT_ROLES = (("training process", "train"), ("loader worker", "worker"), ("orphaned", "orphan"))
+
+
+def short_role(name: str) -> str:
+    """Return the name of a role in shorter words."""
+    for long, short in _SHORT_ROLES:
+        name = name.replace(long, short)
+    return name
+
+
 def share_of_each(text: str, count: int, width: int) -> str:
     """Return the mean of ``count`` processes in one row, which says so: ``8x99%``."""
     each = f"{count}x{text}"

@@ -126,8 +126,33 @@ def test_what_is_lost_is_of_a_time_that_is_told() -> None:
     [line] = [text for text in drawn_with(what, one, 80) if "num_workers" in text]
     assert "38% lost over 1 min  num_workers 2 -> 8, pin_memory=True  about 1.6x as fast" in line
     [line] = [text for text in drawn_with(what, one, 46) if "num_workers" in text]
-    assert "num_workers 2 -> 8  about 1.6x as fast" in line
+    assert "38% lost  num_workers 2 -> 8  ~1.6x" in line
+    [line] = [text for text in drawn_with(what, one, 36) if "num_workers" in text]
+    assert "num_workers 2 -> 8  ~1.6x" in line
     assert "lost" not in line
+
+
+def test_the_smallest_terminal_says_what_to_do_of_the_first_finding() -> None:
+    """At 40x12 the cure stands below the sentence, and the other findings are counted."""
+    what = scene("starved", 8).now
+    found = diagnosis(what, starved(what), degraded(what, 3))
+    first, second = drawn(view_of(what, diagnosis=found), 40, 12)[1:3]
+    assert "workers maxed out" in first
+    assert "num_workers 2 -> 8" in second
+    assert second.rstrip().endswith("+1")
+
+
+def test_the_smallest_terminal_has_a_row_for_each_of_eight_gpus() -> None:
+    """A table of one process gives way to the GPUs that would be out of sight."""
+    lines = drawn(view_of(scene("starved", 8)), 40, 12)
+    assert [line[2] for line in lines[3:11]] == list("01234567")
+    assert not any("COMMAND" in line for line in lines)
+
+
+def test_loader_workers_are_one_row_in_the_smallest_terminal() -> None:
+    """How many there are and what each uses of a core fits 40 columns."""
+    lines = drawn(view_of(scene("starved", 1)), 40, 12)
+    assert any("2x99%" in line and "2 workers" in line for line in lines)
 
 
 def drawn_with(what: Snapshot, one: Finding, width: int) -> list[str]:
