@@ -256,7 +256,7 @@ def mark_now(
     findings = () if diagnosis is None else diagnosis.findings
     before = _side(view, _jobs(view, gpus, snapshot), gpus, job, findings, now, seconds)
     at = snapshot.taken_at_unix_seconds
-    mark = MarkedChange(now, at, gpus, next_run=False, before=before, after_from=now, job=job)
+    mark = MarkedChange(now, at, gpus, False, now, before, after_from=now, job=job)
     return _with_range(mark, view)
 
 
@@ -270,7 +270,7 @@ def mark_run(
     seconds = min(_WINDOW_SECONDS, end - before.first_seen)
     side = _side(view, (job,), gpus, job.key, before.findings(ledger), end, seconds)
     now, at = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
-    mark = MarkedChange(now, at, gpus, next_run=True, before=side, after_from=None, job=after.key)
+    mark = MarkedChange(now, at, gpus, True, end, side, after_from=None, job=after.key)
     return _with_range(mark, view)
 
 

@@ -373,6 +373,8 @@ _BRIEF = 46
 """Cells of the short form of advice, which is all of it."""
 _LEAST_ADVICE = 24
 _LEAST_NAME = 24
+_THEN = "then: "
+"""Words before what held at a moment in the past; the header says how long ago that was."""
 _EARLY_SECONDS = 30.0
 """A job that has been seen for less has not shown its steady work for as long as it takes."""
 
@@ -412,23 +414,24 @@ def _then(page: Page, most: int) -> list[Line]:
         if page.job is None or not one.gpus or not shown.isdisjoint(one.gpus)
     ]
     held.sort(key=lambda one: severity_place(one.severity))
-    ago = f"{units.age(snapshot.monotonic_seconds - moment)} ago: "
     if not held:
         dot = view.glyphs.dot, "text"
-        return _signed(view, dot, f"{ago}no finding held", "text", width, width - 1, 1)
+        return _signed(view, dot, f"{_THEN}no finding held", "text", width, width - 1, 1)
     mark = held[0]
     more = f" (+{len(held) - 1} more)" if len(held) > 1 else ""
     style = SEVERITY_STYLES.get(mark.severity, "warn")
     first = Row(width).add(f" {severity_sign(mark.severity, view.glyphs)} ", style)
-    room = first.room - 1 - len(ago) - len(more)
+    room = first.room - 1 - len(more)
     share = f", {units.share(mark.lost_share)} lost" if mark.lost_share else ""
-    forms = list(shorter_and_shorter(mark, view.gpus, f"{cause_of(mark)}{share}"))
+    forms = [_THEN + one for one in shorter_and_shorter(mark, view.gpus, cause_of(mark) + share)]
+    # The header says how long ago it was, too.
+    forms.insert(1, forms[0].removeprefix(_THEN))
     change = change_in(mark.change, mark.brief, _BRIEF) if most < 3 else ""
     beside = len(_GAP) + width_of(change) if change else 0
     # On one line what to do comes before more words for the cause.
     fits = [(one, taken) for taken in (beside, 0) for one in forms if width_of(one) + taken <= room]
     text, taken = fits[0] if fits else (forms[-1], 0)
-    first.add(fit(f"{ago}{text}{more}", first.room - 1, view.glyphs.ellipsis), style)
+    first.add(fit(f"{text}{more}", first.room - 1, view.glyphs.ellipsis), style)
     if most < 3:
         return [(first.add(_GAP).add(change, "value") if taken else first).line()]
     change = change_in(mark.change, mark.brief, width - 5)
@@ -667,18 +670,20 @@ def mark_line(view: View, width: int) -> Line:
     if before.reported and after.reported:
         _add_reports(row, before, after)
     _add_gain(row, before, after)
-    _add_rules(row, "gone", before, after, "value", view.glyphs.ellipsis)
-    _add_rules(row, "new", after, before, "warn", view.glyphs.ellipsis)
+    _add_rules(row, view, "gone", before, after, "value")
+    _add_rules(row, view, "new", after, before, "warn")
     return row.line()
 
 
 def _add_rules(
-    row: Row, word: str, those: BeforeOrAfter, others: BeforeOrAfter, style: str, ellipsis: str
+    row: Row, view: View, word: str, those: BeforeOrAfter, others: BeforeOrAfter, style: str
 ) -> None:
-    """Add the causes that ``those`` have and ``others`` have not."""
-    text = ", ".join([cause(rule) for rule in those.rules if rule not in others.rules])
+    """Add the causes that ``those`` have and ``others`` have not, as the time axis calls them."""
+    names = {one.rule: cause_of(one) for one in view.spans}
+    rules = [rule for rule in those.rules if rule not in others.rules]
+    text = ", ".join([names.get(rule) or cause(rule) for rule in rules])
     if text and row.room >= len(word) + 12:
-        row.add(f"  {word}: ", "label").add(fit(text, row.room - 1, ellipsis), style)
+        row.add(f"  {word}: ", "label").add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
 
 
 def _add_gain(row: Row, before: BeforeOrAfter, after: BeforeOrAfter) -> None:

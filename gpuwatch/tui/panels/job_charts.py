@@ -355,7 +355,9 @@ def job_traces(view: View, job: Job) -> list[Trace]:
         wait = replace(wait, series=ranks, text=text)
     count = len(job.having("loader_worker")) if job.members else job.loader_workers or 0
     main = "main threads" if len(job.ranks) > 1 else "main thread"
-    workers = units.plural(count, "worker") if count else "workers"
+    # How many there are is known of now.
+    now = view.timeline.moment is None
+    workers = units.plural(count, "worker") if count and now else "workers"
     percent, rate = units.percent, units.rate
     speed = _trace(view, job, "samples_per_second", units.samples, "speed", "samples/s", "smp/s",
                    style="host", limit=None, bytes=False)  # fmt: skip
@@ -483,7 +485,11 @@ def _trace(
     the moment that is looked at."""
     series = view.history.job(job.key, name)
     value = _shown(view, series, getattr(job, name))
-    return Trace(kind, label, short or kind, write(value), style or kind, series, **more)
+    text = _NOT_KEPT if value is None and view.timeline.moment is not None else write(value)
+    return Trace(kind, label, short or kind, text, style or kind, series, **more)
+
+
+_NOT_KEPT = "not kept"
 
 
 def _shown(
@@ -658,10 +664,12 @@ def _name(row: Row, trace: Trace, lead: int, ellipsis: str) -> None:
         end = lead - 2
         # Its unit gives way to the number.
         text = text if width_of(text) <= _NARROW_NUMBER else text.removesuffix("MHz")
+        text = units.UNKNOWN if text == _NOT_KEPT else text
         room = min(_NARROW_LABEL, end - 1 - width_of(text))
         row.add(" ").add(left(trace.short, room, ellipsis), "label")
     # Colour is for charts and words of state: a number is what it is.
     style = "text" if trace.is_quiet else "value"
+    style = "label" if text == _NOT_KEPT else style
     row.add(right(text, end - row.used, ellipsis), style)
 
 

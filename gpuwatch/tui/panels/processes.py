@@ -22,6 +22,7 @@ from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,
     always_dim,
+    as_of_now,
     as_one,
     begin_row,
     branches,
@@ -432,7 +433,7 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
     chosen = _chosen(view, width, is_kept=is_kept)
     spark = chosen[-1].width if chosen[-1].runs is not None else 0
     lines, zones = list[Line](), list[Zone]()
-    form = (chosen, width, view.glyphs, bool(view.gpus), past, view.filter_text)
+    form = (chosen, width, view.glyphs, bool(view.gpus), past, is_kept, view.filter_text)
     before_form, before = view.kept.get("rows", (None, {}))
     kept: dict[RowKey, tuple[object, Line]] = {}
     window = spark_window(view)
@@ -446,7 +447,8 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         found = before.get(key) if before_form == form else None
         if found is None or found[0] != shown:
             row = begin_row(width, view.glyphs, selected=selected, focused=focused)
-            found = shown, _line(view, row, entry, chosen)
+            line = _line(view, row, entry, chosen)
+            found = shown, line if is_kept else as_of_now(line)
         kept[key] = found
         lines.append(found[1])
     view.kept["rows"] = form, kept
@@ -496,9 +498,16 @@ def _notes(view: View, total: int, *, is_kept: bool) -> list[str]:
     if view.this_gpu_only:
         parts.append("this GPU only")
     count = count_of(view, total)
-    if not is_kept:
-        parts.append("not kept so far back")
-    return [", ".join([*parts, count]), ", ".join(parts), *parts[:1]] if parts else [count]
+    if is_kept:
+        return [", ".join([*parts, count]), ", ".join(parts), *parts[:1]] if parts else [count]
+    told = ", ".join([*parts, "not kept so far back", count])
+    return [told, ", ".join([*parts, count]), *parts[:1]]
+
+
+def title_of(view: View) -> str:
+    """Return what the processes are called in the edge above them: beside charts of the past they
+    are still those of now."""
+    return "processes" if view.timeline.moment is None else "processes now"
 
 
 def count_of(view: View, total: int) -> str:

@@ -13,7 +13,7 @@ from gpuwatch.jobs.identity.programs import PYTHON, parse_python, recognise
 from gpuwatch.outputs import terminal
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Glyphs
-from gpuwatch.tui.terminal.frame import Row, Zone, fit, fit_middle, left, right, width_of
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, fit_middle, left, right, width_of
 from gpuwatch.tui.view import View
 
 Item = TypeVar("Item")
@@ -90,6 +90,20 @@ def add_cells(
             style = "dim" if text in _STEPS_BACK else "text"
         # The blank in the same style: one run less.
         row.add(place(text, one.width, ellipsis) + gap, style)
+
+
+def as_of_now(line: Line) -> Line:
+    """Return a row quieter, but for its chart and its mark: of the moment that is looked at nothing
+    is known of it."""
+    return tuple(
+        [
+            (text, look if look.startswith(_KEPT) else f"{look[: 2 * (look[1:2] == ':')]}dim")
+            for text, look in line
+        ]
+    )
+
+
+_KEPT = ("gauge", "s:marker")
 
 
 def begin_row(width: int, glyphs: Glyphs, *, selected: bool, focused: bool) -> Row:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from math import ceil
 from operator import itemgetter
 from typing import TypeVar
 
@@ -26,8 +25,16 @@ from gpuwatch.core.store import (
 )
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
-from gpuwatch.tui.charts.strips import ASCII, HIGHEST, Columns, Glyphs, TimeWindow, mean_shown
-from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_at
+from gpuwatch.tui.charts.strips import (
+    ASCII,
+    HIGHEST,
+    UNICODE,
+    Columns,
+    Glyphs,
+    TimeWindow,
+    mean_shown,
+)
+from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_at, span_in
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.findings import cause_of, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
@@ -167,9 +174,9 @@ def _value(view: View, series: Series | None, *, whole: bool = False) -> float |
     return round(column.mean) if whole else column.mean
 
 
-_CLOCK_CELLS = 14
-_DATE_CELLS = 17
-"""A mark with its text, and some room before the next."""
+_FAR_CELLS, _CLOCK_CELLS, _MINUTE_CELLS, _MANY = 14, 11, 9, 4
+"""Cells from one mark to the next, as long as there are that many; else with its text, with and
+without seconds, and some room before the next."""
 
 _STYLES = {"error": "error", "warning": "warn", "info": "key"}
 
@@ -191,10 +198,13 @@ def ticks(begin: float, end: float, cells: int, now: float) -> Iterator[tuple[fl
     (unix times, like ``now``). The first of a day that is not today's, and the first of today after
     one, says the date."""
     dated = _day(begin) != _day(now) or _day(end) != _day(now)
-    least = (end - begin) / max(1, cells) * (_DATE_CELLS if dated else _CLOCK_CELLS)
     # Round by the clock on the wall, not by that of Greenwich.
-    shift = time.localtime(begin).tm_gmtoff
-    spacing, moments = units.round_marks(begin + shift, end - begin, least)
+    shift, each = time.localtime(begin).tm_gmtoff, (end - begin) / max(1, cells)
+    for least in (_FAR_CELLS, _MINUTE_CELLS, _CLOCK_CELLS):
+        spacing, moments = units.round_marks(begin + shift, end - begin, each * least)
+        many = (end - begin) / spacing >= _MANY
+        if many if least == _FAR_CELLS else spacing >= 60:
+            break
     form = "%H:%M:%S" if spacing < 60 else "%H:%M"
     day = None if dated else _day(now)
     for moment in (one - shift for one in moments):
@@ -218,20 +228,31 @@ def _day(moment: float) -> tuple[int, int]:
 
 
 def draw(
-    view: View, window: TimeWindow, spans: Sequence[Span], width: int
+    view: View,
+    window: TimeWindow,
+    spans: Sequence[Span],
+    width: int,
+    *,
+    has_range: bool = False,
 ) -> tuple[Line, list[Zone]]:
-    """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor."""
+    """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor.
+    ``has_range``: it says how much time that is, where there is room."""
     row = Row(width)
     zones: list[Zone] = []
     offset = _wall_offset(view)
-    changed = None if view.mark is None else view.mark.at
+    changed = _changed(view)
     for start, cells in spans:
         if cells <= 0:
             continue
         grid = window.grid(cells)
         if not zones and start > _LABEL_CELLS:
             found = marks_at(view.spans, grid.begin_seconds, grid.end_seconds)
-            row.pad_to(2).add(_named(found, start - 3, view.glyphs), "label")
+            name = _named(found, None if is_shown(view) else window.now)
+            row.pad_to(2).add(fit(name, start - 3, view.glyphs.ellipsis), "label")
+            text = span_in(window.span_seconds, "smh") if has_range else ""
+            if text and start - 2 - len(text) >= row.used:
+                # Below the scale of the charts.
+                row.pad_to(start - 1 - len(text)).add(text, "dim")
         row.pad_to(start)
         for text, style in axis(view.spans, window, cells, offset, view.glyphs, changed):
             row.add(text, style)
@@ -239,16 +260,37 @@ def draw(
     return row.line(), zones
 
 
-def _named(found: Sequence[FindingMark], cells: int, glyphs: Glyphs) -> str:
-    """Return what the finding that is shown is called, or how many there are."""
+def _named(found: Sequence[FindingMark], now: float | None) -> str:
+    """Return what the finding that is shown is called, or how many there are; whether it is over,
+    where that is seen from ``now``."""
     rules = {one.rule for one in found}
     if len(rules) > 1:
         return units.plural(len(rules), "finding")
-    return fit(cause_of(found[0]), cells, glyphs.ellipsis) if rules else ""
+    over = now is not None and all(
+        one.end_seconds is not None and one.end_seconds < now for one in found
+    )
+    return ("was: " if over else "") + cause_of(found[-1]) if rules else ""
+
+
+Changed = tuple[float, str, str]
+"""Moment of a change, and how busy GPUs were before and after; empty where that is not known."""
+
+
+def _changed(view: View) -> Changed | None:
+    mark = view.mark
+    if mark is None:
+        return None
+    sides = (mark.before, mark.after)
+    means = [None if one is None else one.busy_percent for one in sides]
+    known = [units.percent(one) for one in means if one is not None]
+    return (mark.at, known[0], known[1]) if len(known) == 2 else (mark.at, "", "")
 
 
 _LABEL_CELLS = 12
 """Cells before the axis from which on there is room to say what is on it."""
+
+
+_BLANKS = {" ", UNICODE.rule, ASCII.rule}
 
 
 def axis(
@@ -257,10 +299,11 @@ def axis(
     cells: int,
     offset: float,
     glyphs: Glyphs,
-    changed: float | None = None,
+    changed: Changed | None = None,
 ) -> list[Run]:
     """Draw ``cells`` cells: ticks with their times, over them the findings, the moment of a change
-    that was marked, and the cursor."""
+    that was marked, with what was before and after, and the cursor. Where a time has no room its
+    tick is alone."""
     grid = window.grid(cells)
     # A time is read rather than the line that says how long a finding held, and not at all where
     # a sign would stand in it.
@@ -271,26 +314,45 @@ def axis(
         for one, end in zip(marks, ends, strict=True)
     ]
     over = mark_cells(found, cells, glyphs)
-    for at, sign in (
-        (changed, (glyphs.mark, "marker")),
-        (window.cursor, (glyphs.separator, "c:value")),
-    ):
-        place = -1 if at is None else grid.place(at)
-        if 0 <= place < cells:
-            over[place] = sign
+    if changed is not None:
+        _mark_change(over, grid.place(changed[0]), changed[1:], glyphs)
+    cursor = -1 if window.cursor is None else grid.place(window.cursor)
+    if 0 <= cursor < cells:
+        over[cursor] = glyphs.separator, "c:value"
     out = [cell or (" ", "dim") for cell in over]
     latest = min(window.now, grid.end_seconds)
     begin = grid.begin_seconds + offset
-    filled = ceil((latest - grid.begin_seconds) / grid.column_seconds)
-    for moment, text in ticks(begin, latest + offset, filled, window.now + offset):
+    for moment, text in ticks(begin, grid.end_seconds + offset, cells, window.now + offset):
+        if moment - offset > latest:
+            break
         place, end = grid.place(moment - offset), grid.place(moment - offset) + len(text) + 1
         # With a blank or a line before it and behind it.
-        room = over[max(0, place - 1) : end + 1]
-        free = all(cell is None or cell[0] == glyphs.rule for cell in room)
-        if place >= 0 and end <= cells and free:
+        room = [text for text, _ in out[max(0, place - 1) : end + 1]]
+        if not 0 <= place < cells or not _BLANKS.issuperset(room[: 2 + bool(place)]):
+            continue
+        if end <= cells and _BLANKS.issuperset(room):
             out[place:end] = [(one, "dim") for one in glyphs.tick + text]
+        else:
+            out[place] = glyphs.tick, "dim"
     groups = groupby(out, key=itemgetter(1))
     return [("".join([text for text, _ in group]), style) for style, group in groups]
+
+
+def _mark_change(
+    over: list[Run | None], place: int, sides: tuple[str, str], glyphs: Glyphs
+) -> None:
+    """Set the sign of a change in its place and, where both have room, what was on either side."""
+    if not 0 <= place < len(over):
+        return
+    over[place] = glyphs.mark, "marker"
+    words = ("before ", "after ") if len(over) >= _ROOM_FOR_SIDES else ("", "")
+    before, after = [f" {word}{side} " for word, side in zip(words, sides, strict=True)]
+    if all(sides) and place >= len(before) and place + len(after) < len(over):
+        over[place - len(before) : place] = [(one, "label") for one in before]
+        over[place + 1 : place + 1 + len(after)] = [(one, "label") for one in after]
+
+
+_ROOM_FOR_SIDES = 70
 
 
 def mark_cells(
@@ -422,7 +484,9 @@ def _spread(column: Column, unit: Unit) -> str:
 
 
 def _draw_axis(page: Page, _rows: int) -> Drawn:
-    line, zones = draw(page.view, page.window, page.spans, page.width)
+    # Boxes have the range in a title.
+    spans, has_range = page.spans, not page.boxed
+    line, zones = draw(page.view, page.window, spans, page.width, has_range=has_range)
     return [line], zones
 
 

@@ -15,7 +15,7 @@ from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.dialogs import problems_dialog
 from gpuwatch.tui.pages.findings import draw_findings
-from gpuwatch.tui.pages.layout import Frame
+from gpuwatch.tui.pages.layout import EDGE, Frame
 from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.gpus import gauge, metrics, scaled_metrics
 from gpuwatch.tui.panels.table import fit_command
@@ -669,7 +669,8 @@ def test_the_past_is_said_before_what_holds_now(size: tuple[int, int]) -> None:
     now; the clock shows that moment."""
     frame = overview.draw(looking_back(40.0, LOADER), *size)
     lines = texts(frame.lines)
-    first = next(y for y, line in enumerate(lines) if "19m20 ago: " in line)
+    assert "19m20 AGO" in lines[0]
+    first = next(y for y, line in enumerate(lines) if "then: " in line)
     assert "66%" in lines[first]
     assert ("num_workers 6 -> 9" in lines[first + 1]) is (size[1] == 40)
     later = next(y for y, line in enumerate(lines) if "now: " in line)
@@ -696,8 +697,9 @@ def test_a_past_of_which_no_process_is_kept_is_blank(size: tuple[int, int]) -> N
     rows = [plain(frame.lines[zone.y]) for zone in frame.zones if zone.action == "process"]
     assert rows
     assert not any(re.search(r" - | -$", row) for row in rows)
-    noted = [line for line in map(plain, frame.lines) if "not kept so far back" in line]
+    noted = [line for line in map(plain, frame.lines) if "3 processes now" in line]
     assert len(noted) == 1
+    assert ("not kept so far back" in noted[0]) is (size[0] == 120)
     assert not re.search("GPU-MEM| CPU |THR", noted[0])
     under = [
         sum(len(text) for text, style in line if style.startswith("c:")) for line in frame.lines
@@ -713,7 +715,40 @@ def test_findings_of_the_past_are_counted_gravest_first() -> None:
     """Several that held at the moment: the gravest is said."""
     lost = dataclasses.replace(LOADER, severity="error", rule="gpu_lost", summary="GPU 0 is gone")
     text = "\n".join(drawn(looking_back(40.0, LOADER, lost), 120, 40))
-    assert "19m20 ago: GPU 0 is gone (+1 more)" in text
+    assert "then: GPU 0 is gone (+1 more)" in text
+
+
+def test_the_sentence_of_a_past_finding_is_the_longest_that_fits() -> None:
+    """Before it gets shorter, the word before it is left out."""
+    long = dataclasses.replace(LOADER, summary=LOADER.summary + ", of 32 cores that it may use")
+    for width, said in ((160, f"then: {long.summary}"), (109, f" {long.summary}")):
+        text = "\n".join(drawn(looking_back(40.0, long), width, 40))
+        assert said in text
+        assert ("then: " in text) is (width == 160)
+
+
+def test_processes_of_now_step_back_beside_charts_of_the_past() -> None:
+    """The panel says that it is about now, and its rows are dim, as nothing of then is known."""
+    view = view_of(scene("starved", 1, seconds=60))
+    now = view.window.now
+    view.timeline = Timeline(300.0, now, now - 200.0)
+    frame = overview.draw(view, 120, 40)
+    assert any("processes now" in line for line in texts(frame.lines))
+    rows = [frame.lines[zone.y] for zone in frame.zones if zone.action == "process"]
+    looks = {look for row in rows for text, look in row if not text.isspace()}
+    assert {look for look in looks if not look.startswith("gauge")} <= {"dim", EDGE}
+
+
+def test_what_was_not_kept_is_told_from_idle() -> None:
+    """Charts say so in the part of them that has nothing, while the past is looked at."""
+    view = view_of(scene("starved", 1, seconds=60))
+    now = view.window.now
+    view.timeline = Timeline(300.0, now, now - 200.0)
+    lines = drawn(view, 80, 24)
+    assert any(re.search(r"main thread +not kept +100", line) for line in lines)
+    assert sum(re.search(r"│ +not kept +", line) is not None for line in lines) >= 2
+    view.timeline = Timeline(300.0)
+    assert "not kept" not in "\n".join(drawn(view, 80, 24))
 
 
 # -- what charts mean -----------------------------------------------------------------------------
