@@ -225,7 +225,7 @@ def is_folded(view: View, count: int, room: int) -> bool:
     return count > room if view.folded is None else view.folded
 
 
-_FEW_ROWS = 4
+_FEW_ROWS = 5
 """A table of fewer rows has none for a launcher."""
 
 
