@@ -179,8 +179,8 @@ class ReplayState:
     """Share of the file that the overview knows, 0 to 1."""
     buckets: Sequence[Bucket] = ()
     findings: Sequence[Episode] = ()
-    drawn: tuple[object, list[tuple[float, float] | None]] | None = None
-    """The columns of the bar as they were drawn last, and what of."""
+    drawn: tuple[object, list[tuple[float, float] | None], list[str]] | None = None
+    """The columns of the bar as they were drawn last, with their styles, and what of."""
 
     def show(self, at: float) -> None:
         """Have ``at`` be the moment shown."""

@@ -290,9 +290,6 @@ _LABEL_CELLS = 12
 """Cells before the axis from which on there is room to say what is on it."""
 
 
-_BLANKS = {" ", UNICODE.rule, ASCII.rule}
-
-
 def axis(
     marks: Sequence[FindingMark],
     window: TimeWindow,
@@ -319,23 +316,34 @@ def axis(
     cursor = -1 if window.cursor is None else grid.place(window.cursor)
     if 0 <= cursor < cells:
         over[cursor] = glyphs.separator, "c:value"
-    out = [cell or (" ", "dim") for cell in over]
     latest = min(window.now, grid.end_seconds)
     begin = grid.begin_seconds + offset
-    for moment, text in ticks(begin, grid.end_seconds + offset, cells, window.now + offset):
-        if moment - offset > latest:
-            break
-        place, end = grid.place(moment - offset), grid.place(moment - offset) + len(text) + 1
-        # With a blank or a line before it and behind it.
-        room = [text for text, _ in out[max(0, place - 1) : end + 1]]
-        if not 0 <= place < cells or not _BLANKS.issuperset(room[: 2 + bool(place)]):
+    every = ticks(begin, grid.end_seconds + offset, cells, window.now + offset)
+    times = [(grid.place(at - offset), text) for at, text in every if at - offset <= latest]
+    out = with_times(over, times, glyphs)
+    groups = groupby(out, key=itemgetter(1))
+    return [("".join([text for text, _ in group]), style) for style, group in groups]
+
+
+def with_times(
+    cells: Sequence[Run | None], times: Iterable[tuple[int, str]], glyphs: Glyphs
+) -> list[Run]:
+    """Return ``cells`` with times in their places, where they have a blank or a line before and
+    behind them; where a time has no room its tick is alone."""
+    out = [cell or (" ", "dim") for cell in cells]
+    for place, text in times:
+        end, before = place + len(text) + 1, int(place > 0)
+        room = [one for one, _ in out[max(0, place - 1) : end + 1]]
+        if not 0 <= place < len(out) or not _BLANKS.issuperset(room[: before + 2]):
             continue
-        if end <= cells and _BLANKS.issuperset(room):
+        if end <= len(out) and _BLANKS.issuperset(room):
             out[place:end] = [(one, "dim") for one in glyphs.tick + text]
         else:
             out[place] = glyphs.tick, "dim"
-    groups = groupby(out, key=itemgetter(1))
-    return [("".join([text for text, _ in group]), style) for style, group in groups]
+    return out
+
+
+_BLANKS = {" ", UNICODE.rule, ASCII.rule}
 
 
 def _mark_change(
