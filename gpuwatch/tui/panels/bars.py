@@ -390,7 +390,7 @@ def _status(view: View, state: ReplayState, width: int) -> Line:
         # Else the header has it.
         row.add(f" {_clock(state.now, state)} ", "title")
     row.add(f" {units.age(state.now - state.first)}", "value")
-    row.add(f" of {units.age(state.seconds)}", "label")
+    row.fits(f" of {units.age(state.seconds)}", "label")
     row.fits(f" {state.share * 100:3.0f}%", "label")
     ends = f"{_clock(state.first, state)} - {_clock(state.last, state)} "
     found, grave = _holding(view, state)
