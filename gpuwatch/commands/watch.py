@@ -230,8 +230,7 @@ class Elsewhere:
     def _take_found(self, brief: Brief | None, found: Found) -> bool:
         from gpuwatch.core.store import GAP_INTERVALS
         from gpuwatch.diagnosis.engine import LONGEST_STEP_SECONDS
-        from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
-        from gpuwatch.diagnosis.finding import Diagnosis
+        from gpuwatch.diagnosis.finding import WINDOW_SECONDS, Diagnosis
 
         before = self._brief
         if brief is None or brief is before:

@@ -11,6 +11,9 @@ from gpuwatch.core.bounds import highest, lowest, mean, total
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.sentence import filled, has_marks, plain, shape, template, united
 
+WINDOW_SECONDS = 60.0
+"""Time that a diagnosis looks at; for what recurs more seldom it remembers more."""
+
 SEVERITIES = ("error", "warning", "info")
 """``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know."""
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuwatch.core import units
-from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS, GpuFacts, RankFacts, Window
-from gpuwatch.diagnosis.finding import Finding, Pause, Question
+from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
+from gpuwatch.diagnosis.finding import WINDOW_SECONDS, Finding, Pause, Question
 from gpuwatch.diagnosis.rule import Firing, Unknown
 from gpuwatch.diagnosis.rules.shared.open_causes import SAVES, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.pauses import (

@@ -2,8 +2,9 @@
 first; pages of lines that fit, painted where there are colours.
 """
 
+import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 GAP = "  "
@@ -73,7 +74,7 @@ def wrap(
     text: str, width: int, *, first: str = "", later: str = "", most: int | None = None
 ) -> list[str]:
     """Return ``text`` in lines of at most ``width`` cells, broken between words where that is
-    possible.
+    possible, and not within a command.
 
     The first line begins with ``first``, those after it with ``later``; what does not fit in
     ``most`` lines ends in an ellipsis.
@@ -81,7 +82,7 @@ def wrap(
     lines: list[str] = []
     line = first
     empty = True
-    for word in text.split():
+    for word in words_of(text, width - cell_width(later)):
         room = width - cell_width(line) - (0 if empty else 1)
         if cell_width(word) <= room or (empty and cell_width(word) > width - cell_width(later)):
             line += cut(word, room) if empty else f" {word}"
@@ -93,6 +94,18 @@ def wrap(
     if most is None or len(lines) <= most:
         return lines
     return [*lines[: most - 1], cut(f"{lines[most - 1]} …", width)]
+
+
+_WORDS = re.compile(r"\S*`[^`]+`\S*|\S+(?: +--?[a-zA-Z]\S*)*")
+
+
+def words_of(text: str, width: int) -> Iterator[str]:
+    """Yield the words of a text; one are a command in backticks, which is copied as a whole, and a
+    word with its options (``nvidia-smi -pl``), where a line of ``width`` cells has room for it."""
+    for found in _WORDS.findall(text):
+        words = found.split()
+        together = " ".join(words)
+        yield from [together] if cell_width(together) <= width else words
 
 
 def as_ascii(text: str) -> str:

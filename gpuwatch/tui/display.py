@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
+from rich.terminal_theme import TerminalTheme
 from textual.app import App
 from textual.screen import Screen
 
@@ -214,12 +214,27 @@ class Display:
     def _picture_theme(self) -> TerminalTheme:
         """Return colours for a picture that stand for "the terminal's own"."""
         if self.app.native_ansi_color:
-            return DIMMED_MONOKAI
+            return _OF_A_TERMINAL
         text = self.view.palette["text"]
         assert text.bgcolor is not None
         assert text.color is not None
         ground, ink = text.bgcolor.get_truecolor(), text.color.get_truecolor()
         return TerminalTheme((*ground,), (*ink,), [(0, 0, 0)] * 8)
+
+
+_OF_A_TERMINAL = TerminalTheme(
+    (0x00, 0x00, 0x00),
+    (0xD3, 0xD7, 0xCF),
+    [
+        *((0x2E, 0x34, 0x36), (0xCC, 0x00, 0x00), (0x4E, 0x9A, 0x06), (0xC4, 0xA0, 0x00)),
+        *((0x34, 0x65, 0xA4), (0x75, 0x50, 0x7B), (0x06, 0x98, 0x9A), (0xD3, 0xD7, 0xCF)),
+    ],
+    [
+        *((0x55, 0x57, 0x53), (0xEF, 0x29, 0x29), (0x8A, 0xE2, 0x34), (0xFC, 0xE9, 0x4F)),
+        *((0x72, 0x9F, 0xCF), (0xAD, 0x7F, 0xA8), (0x34, 0xE2, 0xE2), (0xEE, 0xEE, 0xEC)),
+    ],
+)
+"""Sixteen colours that many terminals have: Tango's."""
 
 
 def forget_exported(environment: Mapping[str, str]) -> bool:

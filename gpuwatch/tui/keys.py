@@ -82,7 +82,13 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("t,f5", "tree", "t", "a tree, workers one by one, or a list", "Processes"),
     Key("a", "app.all_processes", "a", "all processes, or those that use a GPU", "Processes"),
     Key("k,f9", "app.end_process", "k", "kill the selected process (asks first)", "Processes"),
-    Key("exclamation_mark", "app.problems", "!", "notes, and what could not be read", "View"),
+    Key(
+        "exclamation_mark",
+        "app.problems",
+        "!",
+        "messages: what could not be read",
+        "View",
+    ),
     *_DIAGNOSIS_KEYS,
     *TIMELINE_KEYS,
 )

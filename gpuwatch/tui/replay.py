@@ -773,7 +773,7 @@ class ReplayController(Controller):
         make_engine = self._player.make_engine if loaded.watched else None
         self._diagnosis.restart(loaded.engine, make_engine)
         view.timeline = Timeline(view.chosen_span_seconds)
-        view.mark = None
+        view.mark = view.given_range = None
         if view.job.key is not None:
             view.job.look_at(view.job.key)
         self._jobs.on_snapshot(snapshot)

@@ -6,14 +6,13 @@ Also before and after a change: a moment that the person marked, or the next run
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.bounds import mean, total
 from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, about, rank
-from gpuwatch.tui.charts.timeline import SPANS
 from gpuwatch.tui.view import BeforeOrAfter, JobView, MarkedChange, View, row_key
 
 if TYPE_CHECKING:
@@ -256,8 +255,7 @@ def mark_now(
     findings = () if diagnosis is None else diagnosis.findings
     before = _side(view, _jobs(view, gpus, snapshot), gpus, job, findings, now, seconds)
     at = snapshot.taken_at_unix_seconds
-    mark = MarkedChange(now, at, gpus, False, now, before, after_from=now, job=job)
-    return _with_range(mark, view)
+    return MarkedChange(now, at, gpus, False, now, before, after_from=now, job=job)
 
 
 def mark_run(
@@ -270,34 +268,7 @@ def mark_run(
     seconds = min(_WINDOW_SECONDS, end - before.first_seen)
     side = _side(view, (job,), gpus, job.key, before.findings(ledger), end, seconds)
     now, at = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
-    mark = MarkedChange(now, at, gpus, True, end, side, after_from=None, job=after.key)
-    return _with_range(mark, view)
-
-
-def _with_range(mark: MarkedChange, view: View) -> MarkedChange:
-    mark.chosen_span_seconds = view.chosen_span_seconds
-    mark.span_seconds = view.timeline.span_seconds
-    return mark
-
-
-_SHARE_AFTER = 0.75
-"""Most of a range that is of the time after a change: what was before is still seen."""
-_LONGEST_SPAN_SECONDS = 300.0
-"""Longest range that charts have for a change: what is fast is no waveform in a longer one."""
-
-
-def show_both_sides(mark: MarkedChange, view: View, now: float) -> None:
-    """Have the charts show the shortest range in which what was before the change is seen beside
-    what is now; none of the charts' ranges can after some minutes, so they have the person's again.
-    One that the person chose since stays, and so does a picture of the past."""
-    timeline, since = view.timeline, now - mark.at
-    moved = timeline.span_seconds != mark.span_seconds or timeline.moment is not None
-    if moved or view.paused:
-        return
-    chosen = mark.chosen_span_seconds
-    wide = (one for one in SPANS if chosen <= one <= _LONGEST_SPAN_SECONDS)
-    mark.span_seconds = next((one for one in wide if since <= _SHARE_AFTER * one), chosen)
-    view.timeline = replace(timeline, span_seconds=mark.span_seconds)
+    return MarkedChange(now, at, gpus, True, end, side, after_from=None, job=after.key)
 
 
 def is_about(mark: MarkedChange, job: Job) -> bool:

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
 from gpuwatch.core.store import Store
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, Gain, severity_place
+from gpuwatch.diagnosis.finding import (
+    WINDOW_SECONDS,
+    Diagnosis,
+    Finding,
+    FindingKey,
+    Gain,
+    severity_place,
+)
 from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, Held, StripCache, TimeWindow
-from gpuwatch.tui.charts.timeline import FIRST_SPAN, FindingMark, Timeline
+from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.terminal.frame import Line, Run, plain, with_text
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
@@ -82,14 +89,18 @@ class MarkedChange:
     """The next run; of a change, the job looked at where that uses no GPU."""
     after: BeforeOrAfter | None = None
     """Readings since, once enough has been seen to say what changed."""
-    chosen_span_seconds: float = FIRST_SPAN
-    """Range of the charts when it was marked."""
-    span_seconds: float = FIRST_SPAN
-    """Range in which before and after are both seen. The charts have it unless the person chose
-    another since."""
 
 
 PANES = ("small", "large", "hidden")
+
+
+@dataclass(slots=True)
+class GivenRange:
+    """Range that the charts have without having been asked for it, in ``seconds``: in the one that
+    was ``chosen_seconds`` what is to be seen is not."""
+
+    chosen_seconds: float
+    seconds: float
 
 
 @dataclass(slots=True)
@@ -294,6 +305,7 @@ class View:
     """True if many machines are shown, a row each."""
     timeline: Timeline = field(default_factory=Timeline)
     """The stretch of the past that every chart shows."""
+    given_range: GivenRange | None = None
     own_range: bool = True
     """The charts of a finding's evidence show the range that shows it best, not the common one."""
     held: dict[Hashable, object] = field(default_factory=dict)
@@ -315,10 +327,12 @@ class View:
 
     @property
     def window_of_means(self) -> TimeWindow:
-        """Return the stretch of time that numbers beside charts are means of: the charts', but for
-        what was before a change. It ends every two seconds anew: digits that change with every look
-        are not read, and each is sent."""
+        """Return the stretch of time that numbers beside charts are means of: the charts', but not
+        less than a diagnosis looks at, so that both say the same, and nothing that was before a
+        change. It ends every two seconds anew: digits that change with every look are not read, and
+        each is sent."""
         window, mark = self.window, self.mark
+        window = replace(window, span_seconds=max(window.span_seconds, WINDOW_SECONDS))
         if mark is None and self.interval_seconds < _MEANS_EVERY_SECONDS:
             return replace(window, now=window.now - window.now % _MEANS_EVERY_SECONDS)
         if mark is None:
@@ -328,9 +342,23 @@ class View:
 
     @property
     def chosen_span_seconds(self) -> float:
-        """Return the range that the person chose, whatever the charts show of a change."""
-        mark, span = self.mark, self.timeline.span_seconds
-        return span if mark is None or span != mark.span_seconds else mark.chosen_span_seconds
+        """Return the range that the person chose, whatever the charts were given."""
+        given, span = self.given_range, self.timeline.span_seconds
+        return span if given is None or span != given.seconds else given.chosen_seconds
+
+    def give_range(self, seconds: float | None) -> None:
+        """Have the charts show ``seconds``, or what the person chose, if that is longer; ``None``:
+        what the person chose. A range that was chosen since stays, and so does a picture of the
+        past."""
+        timeline, given = self.timeline, self.given_range
+        if timeline.moment is not None or self.paused:
+            return
+        if given is None:
+            given = GivenRange(timeline.span_seconds, timeline.span_seconds)
+        if timeline.span_seconds == given.seconds:
+            given.seconds = max(given.chosen_seconds, seconds or 0.0)
+            self.timeline = replace(timeline, span_seconds=given.seconds)
+        self.given_range = None if seconds is None else given
 
     def chart(
         self,
@@ -342,17 +370,20 @@ class View:
         rows: int = 1,
         window: TimeWindow | None = None,
         held: Sequence[Held] | None = None,
+        *,
+        thin: bool = False,
     ) -> list[list[Run]]:
         """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
         first; blank without a limit. What is drawn is kept for the next frame under ``key``. A
         chart of how busy a GPU is has the colours of what ``held`` it up, a line where a change
-        was marked, and a word for what it cannot show."""
+        was marked, and a word for what it cannot show; a ``thin`` one is a line where it has one
+        row."""
         if limit is None:
             return [[(" " * max(0, width), "text")]] * rows
         strip = self.strips.get((*key, width, rows))
         window = self.window if window is None else window
         glyphs = self.glyphs
-        drawn = strip.draw(series, window, width, limit, glyphs, style, rows, held)
+        drawn = strip.draw(series, window, width, limit, glyphs, style, rows, held, thin=thin)
         mark = self.mark
         if mark is not None and held is not None and width > 0:
             grid = window.grid(width)

@@ -72,6 +72,15 @@ def test_wrap_indents_and_ends_in_an_ellipsis() -> None:
     assert wrap("a b c d e f", 5, first="- ", later="  ", most=2) == ["- a b", "  c …"]
 
 
+def test_a_command_is_not_broken_over_lines() -> None:
+    """Nor a word and its options; one that is longer than a line is."""
+    text = "so no GPU can be read: try `sudo modprobe nvidia`, or nvidia-smi -q"
+    assert wrap(text, 30) == [
+        *("so no GPU can be read: try", "`sudo modprobe nvidia`, or", "nvidia-smi -q"),
+    ]
+    assert wrap(text, 12)[-3:] == ["nvidia`, or", "nvidia-smi", "-q"]
+
+
 @given(st.text(max_size=60), st.integers(6, 40))
 def test_wrapped_lines_are_never_too_wide(text: str, width: int) -> None:
     """Whatever the text, no line passes the width."""

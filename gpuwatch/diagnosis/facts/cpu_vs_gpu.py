@@ -10,7 +10,7 @@ from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import BusySample
 from gpuwatch.core.store import Table
 from gpuwatch.diagnosis.facts.gpu import AHEAD_SECONDS, GpuTrack
-from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
+from gpuwatch.diagnosis.finding import WINDOW_SECONDS
 from gpuwatch.diagnosis.signals.phase import (
     SWING_PERCENT,
     UNSEEN,

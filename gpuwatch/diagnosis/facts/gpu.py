@@ -12,7 +12,8 @@ from gpuwatch.core.model import BusySample, Gpu, GpuReading, Process, ReasonSeco
 from gpuwatch.core.store import Table
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.facts.counters import Counters
-from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS, FactTable, GpuFacts
+from gpuwatch.diagnosis.facts.window import FactTable, GpuFacts
+from gpuwatch.diagnosis.finding import WINDOW_SECONDS
 from gpuwatch.diagnosis.signals.load import LOAD_SECONDS, PLATEAU, RESIDENT_PERCENT, Load
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch, Recovery, Sample
 from gpuwatch.diagnosis.signals.trend import Trend

@@ -15,13 +15,13 @@ from gpuwatch.diagnosis.facts.gpu import GpuTrack, JobOnGpu
 from gpuwatch.diagnosis.facts.window import (
     PAST_SECONDS,
     STOPPED_STATES,
-    WINDOW_SECONDS,
     FactTable,
     JobFacts,
     LoopFacts,
     RankFacts,
     WorkerFacts,
 )
+from gpuwatch.diagnosis.finding import WINDOW_SECONDS
 from gpuwatch.diagnosis.signals.stretches import BRIEF_SECONDS, Recovery
 from gpuwatch.diagnosis.signals.trend import Trend
 

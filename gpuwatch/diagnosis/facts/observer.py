@@ -30,7 +30,6 @@ from gpuwatch.diagnosis.facts.job import (
 )
 from gpuwatch.diagnosis.facts.window import (
     PAST_SECONDS,
-    WINDOW_SECONDS,
     FactTable,
     GpuFacts,
     HostFacts,
@@ -38,7 +37,7 @@ from gpuwatch.diagnosis.facts.window import (
     Window,
     WorkerFacts,
 )
-from gpuwatch.diagnosis.finding import SAVE_BYTES, Pause
+from gpuwatch.diagnosis.finding import SAVE_BYTES, WINDOW_SECONDS, Pause
 from gpuwatch.diagnosis.signals.load import Exchange, Pieces, agreement, exchange, pieces_of
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, Stretch, recovered
 from gpuwatch.diagnosis.signals.trend import Trend

@@ -22,12 +22,10 @@ from gpuwatch.core.model import (
 )
 from gpuwatch.core.model.records import dataclass
 from gpuwatch.core.store import Table, Values
-from gpuwatch.diagnosis.finding import Pause
+from gpuwatch.diagnosis.finding import WINDOW_SECONDS, Pause
 from gpuwatch.diagnosis.signals.load import Exchange
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
-WINDOW_SECONDS = 60.0
-"""Windows go back so far."""
 PAST_SECONDS = 960.0
 """Longer than a pause is kept for: what was written in the first one must still be known."""
 

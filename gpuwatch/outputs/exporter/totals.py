@@ -10,8 +10,7 @@ from gpuwatch.core.model import Gpu, GpuKey, Snapshot
 from gpuwatch.core.registry import GPU
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.catalogue import RULES
-from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
-from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.finding import WINDOW_SECONDS, Diagnosis
 from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.recording.charges import Given
 from gpuwatch.recording.statistics import GPUS_KEPT, Statistics

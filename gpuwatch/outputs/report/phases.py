@@ -13,8 +13,7 @@ from typing import NamedTuple
 from gpuwatch.core import units
 from gpuwatch.core.bounds import total
 from gpuwatch.core.model import GpuKey
-from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
-from gpuwatch.diagnosis.finding import Pause, rank
+from gpuwatch.diagnosis.finding import WINDOW_SECONDS, Pause, rank
 from gpuwatch.diagnosis.ledger import OF_FINDING, Episode, EpisodeKey, Ledger
 from gpuwatch.diagnosis.rule import NO_ANSWER, Rule
 from gpuwatch.diagnosis.rules.shared.pauses import idle_part

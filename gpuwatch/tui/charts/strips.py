@@ -47,7 +47,11 @@ class Glyphs:
     pale: str
     """Cells of a range in which no part is solid, instead of ``ranges``; others show their solid
     part alone."""
+    lines: str
+    """Line in the lower, the middle and the upper third of a cell."""
     separator: str
+    axis: str
+    """Line between a chart and its scale."""
     dot: str
     ellipsis: str
     marker: str
@@ -102,7 +106,9 @@ UNICODE = Glyphs(
     ranges=_table(_braille_range),
     tones=True,
     pale="",
+    lines="▁━▔",
     separator="│",
+    axis="│",
     dot="·",
     ellipsis="…",
     marker="▌",
@@ -131,13 +137,16 @@ DOTS = replace(UNICODE, name="dots", tones=False)
 
 ASCII = Glyphs(
     name="ascii",
-    # Few steps, each higher or fuller than the one before: more cannot be told apart, and a chart
-    # that moves a little would be noise.
-    solid=" _--===##",
+    # A zero, less than half, more: with further steps a chart that moves a little would be noise.
+    # Each stands on the lower edge of its cell, or would float above the bar that it is the top of.
+    solid=" .:::####",
     ranges=(),
     tones=False,
-    pale=":",
+    pale="/",
+    lines="_-'",
     separator="|",
+    # A bar beside the numbers and the signs of a chart would be taken for one of them.
+    axis=" ",
     dot="-",
     ellipsis="~",
     marker=">",
@@ -158,7 +167,7 @@ ASCII = Glyphs(
     unread="?",
     mark="*",
     thumb="#",
-    core="_---===##",
+    core="..:::####",
 )
 
 
@@ -178,8 +187,11 @@ FULL, PALE, ON_PALE, HIGHEST, FLOOR = "01234"
 """Tones of a cell: solid; what was no work, above it; solid standing on such a cell; the line that
 marks the highest; and the base line of idle time."""
 
-SHADES = 16
+SHADES = 8
 """Shades that the bars of a tall chart have from bottom to top."""
+
+BESIDE = "b"
+"""Shade of charts that stand beside those of how busy GPUs are, and are quieter: most are flat."""
 
 MARKED_SECONDS = 1.0
 """Length of columns from which on the highest is marked: most swings are seen in shorter ones."""
@@ -408,16 +420,19 @@ class Strip:
         style: str,
         rows: int = 1,
         held: Sequence[Held] | None = None,
+        *,
+        thin: bool = False,
     ) -> list[list[Run]]:
         """Return ``rows`` lines of runs, each exactly ``width`` cells, the top one first. With
         ``held`` it is of how busy a GPU is: zero has the quiet style of what is idle, what held
-        things up its own, and the highest of long columns is marked."""
+        things up its own, and the highest of long columns is marked. ``thin``: in one row it is a
+        line, which has the same weight at any height."""
         if width <= 0:
             return [[] for _ in range(rows)]
         if series is None:
             return [[(" " * width, style)] for _ in range(rows)]
         grid = window.grid(width)
-        self._bring_up_to(series, grid, limit, glyphs, rows, held)
+        self._bring_up_to(series, grid, limit, glyphs, rows, held, thin and rows == 1)
         skip = grid.first - self._first
         texts = [text[skip:].ljust(width) for text in self._texts]
         tones = [one[skip:].ljust(width, FULL) for one in self._tones]
@@ -432,7 +447,8 @@ class Strip:
                 _runs(
                     *row,
                     bottom if number == rows - 1 else parts,
-                    _shade(number, rows) if glyphs.tones else None,
+                    "" if not glyphs.tones else BESIDE if held is None else _shade(number, rows),
+                    on_ground=glyphs.tones and rows == 1,
                 )
                 for number, row in enumerate(rows_drawn)
             ]
@@ -450,12 +466,13 @@ class Strip:
         glyphs: Glyphs,
         rows: int,
         held: Sequence[Held] | None,
+        thin: bool,
     ) -> None:
         """Draw what is new or may still change: then the grid's first column is there, and its
         last is the newest."""
         start, last = grid.first, grid.last
         worked = tuple(one for one in held or () if one.work is not None)
-        key = (grid.column_seconds, limit, glyphs.name, rows, worked)
+        key = (grid.column_seconds, limit, glyphs.name, rows, worked, thin)
         same = series == self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
         marked = held is not None and rows >= _MARKED_ROWS and grid.column_seconds >= MARKED_SECONDS
@@ -481,7 +498,9 @@ class Strip:
         for one in worked:
             _set_apart(columns, one, grid, wanted_from)
         drawn = [
-            draw_column(column, limit, glyphs, rows, apart=type(column) is _Apart)
+            _line_cell(column, limit, glyphs)
+            if thin
+            else draw_column(column, limit, glyphs, rows, apart=type(column) is _Apart)
             for column in columns
         ]
         for row in range(rows):
@@ -545,7 +564,7 @@ def _parts(
         idle[first : first + count] = [one.style + ground] * count
     bars = [True] * len(bottom)
     upper = _equal_ones(styles, bars)
-    for match in re.finditer(f"{zero}+", bottom):
+    for match in re.finditer(f"{re.escape(zero)}+", bottom):
         start, stop = match.span()
         styles[start:stop] = idle[start:stop]
         bars[start:stop] = [False] * (stop - start)
@@ -576,6 +595,12 @@ def draw_column(
     return cells(glyphs, low, high, rows, apart=apart)
 
 
+def _line_cell(column: Column | None, limit: float, glyphs: Glyphs) -> tuple[str, str]:
+    """Return the character of one column of a line, and its tone."""
+    height = 0 if column is None else level(column[1], limit)
+    return " " if column is None else glyphs.lines[height * 3 // LEVELS_PER_ROW], FULL
+
+
 _SAME_TONE = re.compile(r"(.)\1*")
 
 
@@ -585,15 +610,19 @@ def _shade(row: int, rows: int) -> str:
     return str((rows - 1 - row) * SHADES // rows) if rows >= _SHADED_ROWS else ""
 
 
-def _runs(text: str, tones: str, parts: Sequence[Part], shade: str | None) -> list[Run]:
-    """Return ``text`` as runs of one style and tone each; without a ``shade`` what is solid has
-    none."""
+def _runs(
+    text: str, tones: str, parts: Sequence[Part], shade: str, *, on_ground: bool
+) -> list[Run]:
+    """Return ``text`` as runs of one style and tone each. ``on_ground``: the ground of what held it
+    up stands for the base line. Many lines below each other would be the loudest of all."""
     out: list[Run] = []
     for start, stop, style, of_bars in parts:
         for match in _SAME_TONE.finditer(tones, start, stop):
             tone = FLOOR if match[1] == FULL and not of_bars else match[1]
-            name = style if match[1] == FULL and shade is None else f"{style}.{tone}{shade or ''}"
-            out.append((text[match.start() : match.end()], name))
+            part = text[match.start() : match.end()]
+            if on_ground and tone == FLOOR and "/" in style:
+                part = " " * len(part)
+            out.append((part, f"{style}.{tone}{shade}"))
     return out
 
 

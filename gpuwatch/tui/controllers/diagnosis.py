@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis, about_job
-from gpuwatch.tui.charts.timeline import FindingMark, mark_of
+from gpuwatch.diagnosis.finding import WINDOW_SECONDS, Diagnosis, about_job
+from gpuwatch.tui.charts.timeline import SPANS, FindingMark, mark_of
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.display import Display
-from gpuwatch.tui.panels.findings import chosen_finding, readable_findings
+from gpuwatch.tui.panels.findings import chosen_finding, present_findings, readable_findings
 from gpuwatch.tui.runs import (
     Runs,
     ended_at,
@@ -19,12 +18,12 @@ from gpuwatch.tui.runs import (
     mark_now,
     mark_run,
     measure_after,
-    show_both_sides,
 )
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.ledger import Counted, EpisodeKey, Ledger
     from gpuwatch.jobs.stacks.report import StackReport
+    from gpuwatch.tui.view import View
 
 
 class Diagnoser(Protocol):
@@ -87,13 +86,13 @@ class DiagnosisController(Controller):
         self.note_job(snapshot)
         if view.mark is not None:
             measure_after(view.mark, view, snapshot, diagnosis)
-            show_both_sides(view.mark, view, snapshot.monotonic_seconds)
         changes = 0 if self.ledger is None else self.ledger.changes
         if changes != self._marked:
             self._marked = changes
             view.spans = self._marks(snapshot)
         if not view.paused:
             view.diagnosis = diagnosis
+            view.give_range(_range_for(view, snapshot.monotonic_seconds))
 
     def note_job(self, snapshot: Snapshot) -> None:
         """Note what is known of the job looked at, while it runs: once it has ended, that is said
@@ -195,10 +194,37 @@ class DiagnosisController(Controller):
             self.display.answer("no GPU readings to compare")
         else:
             view.mark = mark_now(view, view.snapshot, view.diagnosis, self._runs)
+            view.give_range(_range_for(view, view.snapshot.monotonic_seconds))
             self.display.answer("marked: comparing before and after from now on (M ends it)")
 
     def action_forget_mark(self) -> None:
         view, marked = self.view, self.view.mark is not None
-        view.timeline = replace(view.timeline, span_seconds=view.chosen_span_seconds)
+        view.give_range(None)
         view.mark = None
         self.display.answer("comparison ended" if marked else "nothing was marked")
+
+
+# -- the range in which it is seen -----------------------------------------------------------------
+
+
+_SHARE_AFTER = 0.75
+"""Most of a range that is of the time after a change: what was before is still seen."""
+_LONGEST_SPAN_SECONDS = 300.0
+"""Longest range that charts have for a change: what is fast is no waveform in a longer one."""
+_SEVERAL_PAUSES_SECONDS = 120.0
+"""Longest range that charts have for pauses: most are too short to be seen in a longer one."""
+
+
+def _range_for(view: View, now: float) -> float | None:
+    """Return the shortest range in which what the verdict is about is seen: what was before a
+    change beside what is now, or pauses that recur more seldom than the charts' range; ``None``
+    where the person's own does, or none can (that of a change after some minutes)."""
+    if view.mark is not None:
+        since = now - view.mark.at
+        wide = (one for one in SPANS if view.chosen_span_seconds <= one <= _LONGEST_SPAN_SECONDS)
+        return next((one for one in wide if since <= _SHARE_AFTER * one), None)
+    leading = next(iter(present_findings(view)), None)
+    seconds = 0.0 if leading is None else leading.lost_of_seconds or 0.0
+    if seconds <= WINDOW_SECONDS:
+        return None
+    return max(one for one in SPANS if one <= min(seconds, _SEVERAL_PAUSES_SECONDS))

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, combinations, pairwise
 from typing import Any, ClassVar
 
 from textual.binding import BindingType
@@ -14,6 +13,7 @@ from gpuwatch.core.registry import GPU, MAIN, OF_GPU, Field
 from gpuwatch.core.source import ReadOptions
 from gpuwatch.core.store import busy_name
 from gpuwatch.core.xids import xid_of
+from gpuwatch.diagnosis.rule import THROTTLED
 from gpuwatch.tui.keys import DETAIL_FOOTER, DETAIL_KEYS, bindings
 from gpuwatch.tui.pages.layout import (
     Drawn,
@@ -24,6 +24,7 @@ from gpuwatch.tui.pages.layout import (
     band_rows,
     edge,
     has_boxes,
+    in_columns,
 )
 from gpuwatch.tui.pages.screen import ScrolledScreen, SheetBody, draw_sheet
 from gpuwatch.tui.panels import findings, job_charts, processes, time_axis
@@ -39,7 +40,7 @@ from gpuwatch.tui.panels.gpus import (
 )
 from gpuwatch.tui.panels.job_charts import Trace
 from gpuwatch.tui.panels.time_axis import shown_gpu
-from gpuwatch.tui.terminal.frame import Line, Row, Run, blank, fit, left, right, wrapped
+from gpuwatch.tui.terminal.frame import Line, Row, Run, blank, fit, left, right, spots, wrapped
 from gpuwatch.tui.view import View
 
 # -- every reading, as (label, text, style) --------------------------------------------------------
@@ -279,16 +280,19 @@ _CHARTS = (
 )
 """Readings with a chart below that of how busy it is."""
 _FLAT = {"memory_used_bytes", "temperature_celsius", "sm_clock_mhz"}
-"""Readings that hardly vary: one row shows them."""
-_TURNS, _MOST_ROWS = (0, 0, 1, 2, 0, 3), (9, 5, 5, 4)
+"""Readings that hardly vary: a line shows them."""
+_TURNS, _MOST_ROWS = (0, 0, 1, 0, 2, 0, 3), (9, 5, 5, 4)
 """Places of the other charts in the order in which they grow by a row, and how far."""
-_BELOW, _BELOW_SMALL = 20, 6
-"""Rows that charts leave to what stands below them, on a page with boxes and on a smaller one."""
-_LEAST_OF_CHARTS = 13
-_TWO_COLUMNS, _THREE_COLUMNS = 72, 110
-"""Widths from which on readings stand in so many columns."""
-_GAP = 4
-"""Cells between two columns."""
+_BELOW, _BELOW_WIDE, _BELOW_SMALL = 20, 17, 6
+"""Rows that charts leave to what stands below them, on a page with boxes, on a wide one, where that
+is lower, and on a smaller one."""
+_LEAST_OF_CHARTS = 12
+_NOW_CELLS = 9
+"""Cells behind the charts."""
+_COLUMNS = (72, 110, 145, 180)
+"""Widths from which on readings stand in one column more."""
+_COLUMN, _GAP = 40, 4
+"""Cells of a column at most, where a label still stands beside its number, and between two."""
 
 
 def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
@@ -299,34 +303,36 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
     boxes = has_boxes(width, height)
 
     def body(width: int, room: int) -> SheetBody:
-        view.chart_columns = max(1, job_charts.span(width)[1])
+        view.chart_columns = max(1, _span(width)[1])
         top = [] if boxes else [_title(view, live, width)]
         said = _verdict(view, live, width, height)
         lines, zones = _body(view, live, width, room - len(top) - len(said), boxes=boxes)
         zones = [zone._replace(y=zone.y + len(said)) for zone in zones]
         return top, [*said, *lines], zones, time_axis.values(view, live, width)
 
-    text, notes = _named(view, live)
-    note, style = notes[0] if notes else ("", "label")
-    title = Title(text, (), note, style)
+    text, said = _named(view, live)
+    title = Title(text, said=said)
     return draw_sheet(view, width, height, title, body, DETAIL_FOOTER, offset)
 
 
 def _named(view: View, gpu: Gpu) -> tuple[str, list[Run]]:
-    """Return ``GPU 0 of 8  NVIDIA H200``, and what is wrong with it."""
+    """Return ``GPU 0 of 8  NVIDIA H200``, and what it does or what is wrong with it."""
     count = f" of {len(view.gpus)}" if len(view.gpus) > 1 else ""
     whole = " ".join(filter(None, [gpu.identity.machine, gpu.identity.name]))
     name = fit(whole, 40, view.glyphs.ellipsis)
-    throttled = throttle_text(gpu.reading)
-    notes = [("GPU does not answer", "error")] if gpu.lost else []
-    return f"GPU {units.gpu_label(gpu)}{count}  {name}", [*notes, *filter(None, [throttled])]
+    state, throttled = state_of(view, gpu), throttle_text(gpu.reading)
+    said = [("GPU does not answer", "error") if gpu.lost else (state.word, state.hue)]
+    if throttled is not None and view.timeline.moment is None:
+        # Why it is throttled says that it is.
+        said = [*(said if state is not THROTTLED else []), throttled]
+    return f"GPU {units.gpu_label(gpu)}{count}  {name}", said
 
 
 def _title(view: View, gpu: Gpu, width: int) -> Line:
-    text, notes = _named(view, gpu)
+    text, said = _named(view, gpu)
     row = Row(width).add(f" {text}", "title")
-    for note in notes:
-        row.add("   ").add(*note)
+    for one in said:
+        row.add("  ").add(*one)
     return row.line()
 
 
@@ -352,8 +358,7 @@ def _charts(view: View, live: Gpu, width: int) -> list[Trace]:
     busy, *scaled = scaled_metrics(view, gpu, 120)
     unscaled = {one.field.name for one in scaled if one.limit is None}
     named = rule_of(found[0].rule).charts if (found := about_gpu(view.diagnosis, gpu.uuid)) else ()
-    work = work_said(view, gpu, state, view.window.grid(job_charts.span(width)[1]))
-    said = _now(view, live, busy.field) if work is None else [work]
+    work = work_said(view, gpu, state, view.window.grid(_span(width)[1]))
     charts = [
         Trace(
             kind="gpu",
@@ -363,7 +368,8 @@ def _charts(view: View, live: Gpu, width: int) -> list[Trace]:
             style=FED.hue,
             series=view.history.gpu(gpu.uuid, busy.field.name),
             held=held_up(view, gpu.uuid),
-            words=[(state.word, "", state.hue), *said],
+            words=[] if work is None else [work],
+            now=_now(view, live, busy.field),
         )
     ]
     for name in _CHARTS:
@@ -373,22 +379,31 @@ def _charts(view: View, live: Gpu, width: int) -> list[Trace]:
         one = job_charts.metric_trace(view, [gpu], name)
         one = one if name in named else job_charts.quiet(one)
         label = "PCIe rx" if name.startswith("pcie") else GPU[name].label
-        words = [] if name in _FLAT else _now(view, live, GPU[name])
-        charts.append(replace(one, label=label, short=GPU[name].short, words=words))
+        thin = name in _FLAT
+        now = "" if thin else _now(view, live, GPU[name])
+        charts.append(replace(one, label=label, short=GPU[name].short, thin=thin, now=now))
     return charts
 
 
-def _now(view: View, live: Gpu, field: Field) -> list[tuple[str, str, str]]:
-    """Return the reading of now, which stands below a number that is a mean."""
+def _now(view: View, live: Gpu, field: Field) -> str:
+    """Return the reading of now, which stands behind a chart of which the number is a mean."""
     if view.timeline.moment is not None or live.lost:
-        return []
-    return [("now", field.text(_value(live, field.name)), "dim")]
+        return ""
+    return field.text(_value(live, field.name))
 
 
-def _heights(charts: Sequence[Trace], room: int, *, boxes: bool) -> list[int]:
+def _span(width: int) -> tuple[int, int]:
+    """Return the first cell and the width of the charts, behind which there is room for the
+    readings of now where there is some before them, too."""
+    first, cells = job_charts.span(width)
+    return first, max(0, cells - _NOW_CELLS) if first == LEAD else cells
+
+
+def _heights(charts: Sequence[Trace], width: int, room: int, *, boxes: bool) -> list[int]:
     """Return how high each chart is."""
     heights = [1] * len(charts)
-    left_over = max(room - (_BELOW if boxes else _BELOW_SMALL), 0)
+    below = _BELOW_WIDE if width >= _COLUMNS[-1] else _BELOW if boxes else _BELOW_SMALL
+    left_over = max(room - below, 0)
     left_over = (left_over if boxes else min(left_over, _LEAST_OF_CHARTS)) - len(charts)
     places = [n for n, one in enumerate(charts) if one.series and one.kind not in _FLAT]
     grew = True
@@ -405,13 +420,17 @@ def _heights(charts: Sequence[Trace], room: int, *, boxes: bool) -> list[int]:
 def _body(view: View, live: Gpu, width: int, room: int, *, boxes: bool) -> Drawn:
     """Draw the charts on one time axis, the readings in columns, and the GPU's processes."""
     charts = _charts(view, live, width)
-    shown = list(zip(charts, _heights(charts, room, boxes=boxes), strict=True))
-    lines = job_charts.draw(view, shown, view.window, width)
-    zones = job_charts.clicks(0, len(lines), width)
-    axis, spots = time_axis.draw(view, view.window, [job_charts.span(width)], width)
-    zones += [zone._replace(y=len(lines)) for zone in spots]
+    shown = list(zip(charts, _heights(charts, width, room, boxes=boxes), strict=True))
+    first, cells = _span(width)
+    behind = width - first - cells - 1
+    lines = job_charts.draw(view, shown, view.window, width, behind)
+    zones = spots(0, len(lines), first, cells)
+    axis, moments = time_axis.draw(view, view.window, [(first, cells)], width - behind)
+    now = "now" if any(one.now for one in charts) else ""
+    axis = Row(width).add_runs(axis, width - behind).add(right(now, behind - 1), "dim").line()
+    zones += [zone._replace(y=len(lines)) for zone in moments]
     names = [one.kind for one in charts]
-    if job_charts.span(width)[0] == LEAD:
+    if first == LEAD:
         # Limits stand beside their charts.
         names += [GPU[name].limit or "" for name in names if name in GPU]
     late = dict(live.reading.late_readings)
@@ -439,10 +458,11 @@ def _facts(live: Gpu, width: int, view: View, said: Collection[str]) -> list[Lin
     gpu = shown_gpu(view, live, facts=True)
     zero = [name for name in _QUIET_ZEROS if _written(gpu, name) in _NOTHING]
     groups, missing = grouped_readings(gpu, {*said, *zero})
-    count = 1 + sum(width >= least for least in (_TWO_COLUMNS, _THREE_COLUMNS))
+    count = 1 + sum(width >= least for least in _COLUMNS)
     wide = (width - 3 - _GAP * (count - 1)) // count
+    wide = min(wide, _COLUMN) if count > 1 else wide
     blocks = [_block(group, facts, wide) for group, facts in groups.items() if facts]
-    columns = _in_columns(blocks, count)
+    columns = in_columns(blocks, count, apart=1)
     drawn = abreast(columns, [wide] * len(columns), _GAP)
     used = (wide + _GAP) * len(columns) - _GAP
     lines = [Row(width).add("  ").add_runs(one, used).line() for one in drawn]
@@ -484,17 +504,6 @@ def _block(group: str, facts: Sequence[Fact], width: int) -> list[Line]:
             row = Row(width) if number else row
             lines.append(row.add(right(part, row.room), style).line())
     return lines
-
-
-def _in_columns(blocks: Sequence[list[Line]], count: int) -> list[list[Line]]:
-    """Share out blocks, in their order, among ``count`` columns, so that the highest is low."""
-    count = min(count, len(blocks))
-    cuts = [
-        [blocks[start:stop] for start, stop in pairwise((0, *places, len(blocks)))]
-        for places in combinations(range(1, len(blocks)), max(0, count - 1))
-    ]
-    lines = [[list(chain(*column)) for column in cut] for cut in cuts]
-    return min(lines, key=lambda columns: max(map(len, columns)), default=[])
 
 
 # -- the screen ------------------------------------------------------------------------------------

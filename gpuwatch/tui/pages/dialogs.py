@@ -21,7 +21,7 @@ from gpuwatch.diagnosis.finding import Unchecked, severity_place
 from gpuwatch.tui.charts.strips import ASCII, HIGHEST, Glyphs
 from gpuwatch.tui.charts.timeline import SPANS, span_words
 from gpuwatch.tui.keys import Key, described
-from gpuwatch.tui.pages.layout import scrolled
+from gpuwatch.tui.pages.layout import in_columns, scrolled
 from gpuwatch.tui.pages.screen import WIDTH, Dialog
 from gpuwatch.tui.panels.findings import SEVERITY_STYLES, undecided
 from gpuwatch.tui.panels.gpus import STATES
@@ -118,7 +118,7 @@ def _samples(glyphs: Glyphs) -> list[tuple[Sequence[Run], str]]:
     """Return what charts are made of, each with its word."""
     full, low = glyphs.solid[8] * 2, glyphs.solid[1] * 2
     above = (
-        ("▔" * 2, f"fed.{HIGHEST}")
+        ("─" * 2, f"fed.{HIGHEST}")
         if glyphs.tones
         else ((glyphs.pale or glyphs.ranges[0][8]) * 2, "fed")
     )
@@ -133,9 +133,9 @@ def _samples(glyphs: Glyphs) -> list[tuple[Sequence[Run], str]]:
 
 
 class Help(Dialog):
-    """Dialog of sections, in two columns where there is room for them."""
+    """Dialog of sections, in as many columns as there is room for."""
 
-    CELLS_MOST = 112
+    CELLS_MOST = 175
 
     def __init__(self, view: View, title: str, sections: Sequence[Section]) -> None:
         super().__init__(view, title, Text())
@@ -147,37 +147,31 @@ class Help(Dialog):
         return "\n".join([*rows, *[one.title for one in self._sections]])
 
     def lines(self, width: int) -> list[Line]:
-        two = width >= 2 * _COLUMN_CELLS + _COLUMN_GAP
-        cells = (width - _COLUMN_GAP) // 2 if two else width
-        parts = [_section_lines(one, cells) for one in self._sections]
-        heights = list(map(len, parts))
-        place = len(parts)
-        if two:
-            # As even as they get; what is read first in the left one.
-            place = min(range(place), key=lambda n: max(sum(heights[:n]), sum(heights[n:])))
-        columns = [parts[:place], parts[place:]]
-        tallest = max(sum(map(len, column)) + len(column) - 1 for column in columns)
-        between = [blank(cells)] if tallest <= self.app.size.height - 2 else []
-        left, right = (
-            [line for place, part in enumerate(column) for line in (*between[:place], *part)]
-            for column in columns
-        )
+        count = 1 + sum(width >= least for least in _COLUMNS)
+        cells = (width - _COLUMN_GAP * (count - 1)) // count
+        rule = self._view.glyphs.rule
+        parts = [_section_lines(one, cells, rule) for one in self._sections]
+        columns = in_columns(parts, count, apart=1)
+        if max(map(len, columns)) > self.app.size.height - 2:
+            columns = in_columns(parts, count, apart=0)
         lines = []
-        for one, other in zip_longest(left, right, fillvalue=blank(cells)):
-            row = Row(width, prefix="b:").add_runs(one, cells)
-            if two:
-                row.pad_to(cells + _COLUMN_GAP).add_runs(other, cells)
+        for each in zip_longest(*columns):
+            row = Row(width, prefix="b:")
+            for place, line in enumerate(each):
+                row.pad_to(place * (cells + _COLUMN_GAP)).add_runs(line or blank(cells), cells)
             lines.append(row.line())
         return lines
 
 
-_COLUMN_CELLS, _COLUMN_GAP = 50, 2
+_COLUMNS, _COLUMN_GAP = (102, 175), 2
+"""Widths from which on there is one column more, and cells between two."""
 _MEANING_AT = 14
 """Cell in which what a row means begins."""
 
 
-def _section_lines(section: Section, width: int) -> list[Line]:
-    rows = [Row(width).add(section.title, "title")]
+def _section_lines(section: Section, width: int, rule: str) -> list[Line]:
+    heading = Row(width).add(f"{section.title} ", "title")
+    rows = [heading.add(rule * heading.room, "rule")]
     follows = False
     for runs, meaning in section.rows:
         cells = sum(width_of(text) for text, _ in runs)
@@ -204,11 +198,7 @@ def problems_dialog(view: View) -> Dialog:
             since = time.strftime("%H:%M:%S", time.localtime(problem.since_unix_seconds))
             text.append(f"  since {since}", "dim")
         text.append(f"\n  {problem.message}\n")
-    notes = all(problem.severity == "info" for problem in problems)
-    title = "notes" if problems and notes else "what could not be read"
-    if not notes and any(problem.severity == "info" for problem in problems):
-        title += ", and notes"
-    return Dialog(view, title, text)
+    return Dialog(view, units.plural(len(problems), "message"), text)
 
 
 def unknown_dialog(view: View, unknown: Sequence[Unchecked]) -> Dialog:

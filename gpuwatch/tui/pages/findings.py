@@ -52,6 +52,7 @@ from gpuwatch.tui.panels.findings import (
     rule_of,
     severity_sign,
     style_of,
+    sure,
     whose,
     worth_saying,
 )
@@ -560,15 +561,9 @@ def _earlier(view: View, width: int) -> list[Line]:
 
 
 def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
-    """Return a finding's two rows: its sentence, what is lost, what to do, and how sure that
-    is."""
-    tail = f"{finding.confidence * 100:.0f}% sure"
-    if not finding_holds(view, finding):
-        tail = "until the job ended"
-    elif finding.since_unix_seconds is not None:
-        since = time.localtime(finding.since_unix_seconds)
-        tail += f", since {time.strftime('%H:%M:%S', since)}"
-    tail = tail if width >= _LIMITED else ""
+    """Return a finding's two rows: its sentence, what to do, what is lost, and how sure that is."""
+    tail = sure(finding) if finding_holds(view, finding) else "until the job ended"
+    tail = "   ".join(filter(None, [lost(finding, view, 0), tail])) if width >= _LIMITED else ""
     return at_length(view, finding, width, tail, "s:" if selected else "")
 
 

@@ -11,14 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import chain, combinations, pairwise, zip_longest
 from typing import Any, NamedTuple
 
 from gpuwatch.core.model import Gpu, Job
+from gpuwatch.diagnosis.finding import WINDOW_SECONDS
 from gpuwatch.tui.charts.strips import MARKED_SECONDS, Glyphs, TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import Footer
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, blank, fit, width_of
 from gpuwatch.tui.view import View
 
 # -- the rows of the overview ----------------------------------------------------------------------
@@ -247,14 +248,15 @@ def fixed(name: str, rows: int, draw: Callable[[Page, int], Drawn]) -> Panel:
 
 
 class Title(NamedTuple):
-    """Text in the upper edge of a box: its name, keys for what is in it, a note at the right, and
-    before that, where there is room for both, a legend."""
+    """Text in the upper edge of a box: its name and beside it what is said of it, keys for what is
+    in it, a note at the right, and before that, where there is room for both, a legend."""
 
     text: str = ""
     keys: Footer = ()
     note: str = ""
     note_style: str = "label"
     legend: str = ""
+    said: Sequence[Run] = ()
 
 
 def edge_panel(name: str, title: Callable[[Page], Title]) -> Panel:
@@ -267,9 +269,13 @@ def edge_panel(name: str, title: Callable[[Page], Title]) -> Panel:
 
 
 def range_keys(page: Page) -> Footer:
-    """Return the key that changes how much time the charts show, and how much that is."""
-    span = span_in(page.view.timeline.span_seconds, (" s", " min", " h"))
-    return (("[]", f"range: {span}", "zoom(1)"),)
+    """Return the key that changes how much time the charts show, how much that is, and of how much
+    the numbers beside them are means, where that is more."""
+    view, units = page.view, (" s", " min", " h")
+    span = view.timeline.span_seconds
+    longer = view.timeline.moment is None and span < WINDOW_SECONDS
+    means = ", means of 1 min" if longer else ""
+    return (("[]", f"range: {span_in(span, units)}{means}", "zoom(1)"),)
 
 
 def chart_legend(page: Page, lead: int) -> str:
@@ -289,7 +295,10 @@ def edge(glyphs: Glyphs, width: int, title: Title) -> Drawn:
     note = f" {title.note} " if title.note else ""
     if title.text:
         name = fit(title.text, max(8, row.room - 4 - width_of(note)), glyphs.ellipsis)
-        row.add(f" {name} ", "title").add(glyphs.rule, EDGE)
+        row.add(f" {name} ", "title")
+        for text, style in title.said:
+            row.add(f" {text} ", style)
+        row.add(glyphs.rule, EDGE)
     for key, what, action in title.keys:
         if row.room < len(key) + len(what) + len(note) + 6:
             break
@@ -339,6 +348,19 @@ def abreast(columns: Sequence[Sequence[Line]], widths: Sequence[int], gap: int) 
             before = line[-1]
         lines.append(row.line())
     return lines
+
+
+def in_columns(blocks: Sequence[Sequence[Line]], count: int, apart: int) -> list[list[Line]]:
+    """Share out blocks, in their order, among at most ``count`` columns, so that the highest is
+    low; in a column they are ``apart`` by so many empty lines."""
+    between: list[Line] = [()] * apart
+    cuts = [
+        [blocks[start:stop] for start, stop in pairwise((0, *places, len(blocks)))]
+        for places in combinations(range(1, len(blocks)), max(0, min(count, len(blocks)) - 1))
+    ]
+    columns = [[[*chain(*[[*between, *one] for one in column])] for column in cut] for cut in cuts]
+    lowest = min(columns, key=lambda each: max(map(len, each)), default=[])
+    return [column[apart:] for column in lowest]
 
 
 def too_small(width: int, height: int, needed: str) -> Frame:

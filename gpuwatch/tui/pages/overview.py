@@ -10,11 +10,12 @@ from textual import events
 from textual.binding import BindingType
 
 from gpuwatch.core import units
+from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import Host, Process
 from gpuwatch.core.registry import HOST as FIELDS
 from gpuwatch.core.registry import Field
 from gpuwatch.diagnosis.finding import gpu_names
-from gpuwatch.tui.charts.strips import FULL, highest, nice_ceiling, scale_marks
+from gpuwatch.tui.charts.strips import BESIDE, FULL, highest, mean_shown, nice_ceiling, scale_marks
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, OVERVIEW_KEYS, bindings
 from gpuwatch.tui.pages.layout import (
     BOTTOM,
@@ -73,9 +74,17 @@ def _host_rows(page: Page) -> int:
     if height >= 30 and not narrow:
         snapshot = page.view.snapshot
         cores = () if snapshot is None else snapshot.host.core_percents or ()
-        rows = -(-len(cores) // max(1, page.width // _CORE_WIDTH))
+        rows = -(-len(cores) // _core_columns(len(cores), page.width))
         wanted = _FULL_ROWS + min(rows, max(0, room - _FULL_ROWS))
     return max(1, min(wanted, room))
+
+
+def _core_columns(count: int, width: int) -> int:
+    """Return in how many columns so many cores stand: as many as fit, or a few less where that
+    leaves no hole."""
+    most = max(1, width // _CORE_WIDTH)
+    even = (columns for columns in range(most, most // 2, -1) if count % columns == 0)
+    return next(even, most)
 
 
 def _draw_host(page: Page, rows: int) -> Drawn:
@@ -164,9 +173,11 @@ def _in_memory(host: Host) -> list[Run]:
     return facts
 
 
-def _busiest(percents: tuple[float | None, ...], bars: str) -> str:
-    known = [value for value in percents if value is not None]
-    return bars[max(1, min(8, round(max(known) / 12.5)))] if known else " "
+def _core_bar(percents: tuple[float | None, ...], bars: str) -> str:
+    """Return the bar of a few cores: of their mean, so that all bars together are as full as all
+    cores are busy."""
+    busy = mean(percents)
+    return " " if busy is None else bars[max(1, min(8, round(busy / 12.5)))]
 
 
 class _HostPainter:
@@ -281,7 +292,7 @@ class _HostPainter:
                 self._label(row, label, value, "value")
             tick = (ticks or {}).get(number, "")
             row.pad_to(self._lead - 1 - len(tick)).add(tick, "dim")
-            lines.append(row.add(self._glyphs.separator, "rule").add_runs(drawn, room).line())
+            lines.append(row.add(self._glyphs.axis, "rule").add_runs(drawn, room).line())
         return lines
 
     def _network(self, width: int) -> Line:
@@ -299,7 +310,7 @@ class _HostPainter:
         return row
 
     def _cores(self, row: Row) -> Row:
-        """Add a bar for each core, now; where they are too many, the busiest of each few."""
+        """Add a bar for each core, now; where they are too many, one for each few."""
         row.add("  ").add(left("cores", _HEAD_WIDTH), "label")
         percents = self._host.core_percents or ()
         count, bars, note = len(percents), len(percents), ""
@@ -312,7 +323,10 @@ class _HostPainter:
             note = f" {each} cores a bar" if has_note else ""
         ends = [count * place // max(1, bars) for place in range(bars + 1)]
         groups = [percents[first:end] for first, end in pairwise(ends)]
-        row.add("".join([_busiest(group, self._glyphs.core) for group in groups]), f"host.{FULL}")
+        row.add(
+            "".join([_core_bar(group, self._glyphs.core) for group in groups]),
+            f"host.{FULL}{BESIDE}",
+        )
         return row.add(note, "dim")
 
     def _facts(self, row: Row, facts: list[Run]) -> Line:
@@ -346,15 +360,17 @@ class _HostPainter:
     def _core_grid(self, rows: int) -> list[Line]:
         """Draw a small chart over time for each core, in columns, as many as fit."""
         view, percents = self._view, self._host.core_percents or ()
-        columns = max(1, self._width // _CORE_WIDTH)
+        columns = _core_columns(len(percents), self._width)
         cell = self._width // columns
         lines = []
         for first in range(max(0, rows)):
             row = Row(self._width)
             for column, core in enumerate(range(first, len(percents), rows)[:columns]):
                 row.pad_to(column * cell).add(f" {core:3d} ", "dim")
-                row.add(right(units.percent(percents[core]), 4), "text").add(" ")
-                series = view.history.host_core(core)
+                series, shown = view.history.host_core(core), percents[core]
+                if view.timeline.moment is None:
+                    shown = mean_shown(series, self._window)
+                row.add(right(units.percent(shown), 4), "text").add(" ")
                 drawn = view.chart(("core", core), series, cell - 11, 100.0, "host")
                 row.add_runs(drawn[0], cell - 11)
             lines.append(row.line())

@@ -290,6 +290,8 @@ WIDTH = 76
 """Cells of text that a person reads in lines, where there is room."""
 FRAME_CELLS = 4
 """An edge and a blank on both sides."""
+_LEAST_BESIDE = 16
+"""Cells beside a dialog below which nothing is shown there: pieces of frames look like a fault."""
 _END = 100_000
 
 
@@ -412,7 +414,7 @@ class Dialog(ModalScreen[str]):
         for y, line in enumerate(lines, box.y):
             beside = behind[y]
             text = plain(beside)
-            if width_of(text) != len(text):
+            if width_of(text) != len(text) or self.size.width - box.width < _LEAST_BESIDE:
                 # A character of two cells could be cut in half.
                 beside = blank(self.size.width)
             behind[y] = (*cut(beside, 0, box.x), *line, *cut(beside, box.right, _END))

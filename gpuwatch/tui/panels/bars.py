@@ -20,7 +20,7 @@ from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import OwnCost, Snapshot
 from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, lost_gpus
 from gpuwatch.diagnosis.rule import STRAGGLER, GpuState
-from gpuwatch.tui.charts.strips import ASCII, FULL, Glyphs, draw_column
+from gpuwatch.tui.charts.strips import ASCII, Glyphs, draw_column
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed, has_boxes
 from gpuwatch.tui.panels import time_axis
@@ -87,7 +87,7 @@ HEADER = fixed("header", 1, _draw)
 
 
 def _header_left(view: View, snapshot: Snapshot, *, of_job: bool) -> list[tuple[str, str]]:
-    host, notes = snapshot.host, len(snapshot.problems)
+    host, messages = snapshot.host, len(snapshot.problems)
     identity = snapshot.gpus[0].identity if snapshot.gpus else None
     stale, up = view.stale_seconds, host.uptime_seconds
     named = view.replay is not None and view.replay.shown == host.name
@@ -97,7 +97,7 @@ def _header_left(view: View, snapshot: Snapshot, *, of_job: bool) -> list[tuple[
     parts = [
         (stale is not None and f"data is {units.age(stale)} old", "warn"),
         (not named and fit(host.name, 24, view.glyphs.ellipsis), "text"),
-        (notes and f"! {units.plural(notes, 'note')}", "key"),
+        (messages and f"! {units.plural(messages, 'message')}", "key"),
         *[(text, "text") for text in machine],
         (f"every {units.interval(view.interval_seconds)}", "label"),
         (view.slow_link and "slow link", "label"),
@@ -109,8 +109,8 @@ def _header_left(view: View, snapshot: Snapshot, *, of_job: bool) -> list[tuple[
 
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
-    """Return ``1 gone``, ``41% busy``, ``4.6 of 8 GPUs' time lost``, ``2 idle``, ``1.9kW``: what
-    several GPUs are used for, and first how many of them do not answer."""
+    """Return ``41% busy``, ``4.6 of 8 GPUs' time lost``, ``2 idle``, ``1.9kW``: what several GPUs
+    are used for; before that how many do not answer, and of how many it is known."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
         return []
@@ -119,7 +119,8 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     average = mean(means)
     gone = sum(gpu.lost for gpu in snapshot.gpus)
     parts = [f"{gone} gone"] if gone else []
-    parts += [] if average is None else [f"{average:3.0f}% busy"]
+    others = f"{units.plural(len(means) - gone, 'GPU')} " if gone else ""
+    parts += [] if average is None else [f"{others}{average:3.0f}% busy"]
     found = view.diagnosis
     if found is not None and found.watched_seconds >= LOST_AFTER_SECONDS:
         lost = lost_in_words(lost_gpus(found, snapshot), len(snapshot.gpus))
@@ -337,9 +338,7 @@ def _band(
             elif columns[place] is None and place >= known:
                 row.add(glyphs.dot if number == count - 1 else " ", "dim")
             else:
-                tone = tones[number]
-                plain = tone == FULL and not glyphs.tones
-                row.add(text[number], styles[place] if plain else f"{styles[place]}.{tone}")
+                row.add(text[number], f"{styles[place]}.{tones[number]}")
         lines.append(row.line())
     return lines
 

@@ -24,6 +24,7 @@ from gpuwatch.diagnosis.finding import (
     in_short,
     severity_place,
 )
+from gpuwatch.diagnosis.rule import NO_ANSWER, Rule
 from gpuwatch.outputs.terminal import wrap
 from gpuwatch.tui.charts.strips import Glyphs
 from gpuwatch.tui.charts.timeline import FindingMark, marks_at
@@ -35,7 +36,6 @@ from gpuwatch.tui.view import BeforeOrAfter, View
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.ledger import Episode
-    from gpuwatch.diagnosis.rule import Rule
 
 
 # -- in a few words: the cause, where, what is lost, what to change -------------------------------
@@ -192,14 +192,14 @@ def changes(finding: Finding, room: int) -> str:
 def change_in(change: str, brief: str, room: int) -> str:
     """Return a change for ``room`` cells: without what stands in brackets, its ``brief`` form, or
     that up to what it says of how, where the rest has no room."""
-    forms = [
-        clean(change),
-        _ASIDE.sub("", clean(change)),
-        clean(brief),
-        _HOW.split(clean(brief))[0],
-    ]
-    known = [one for one in forms if one]
+    known = _forms(change, brief)
     return next((one for one in known if width_of(one) <= room), known[-1] if known else "")
+
+
+def _forms(change: str, brief: str) -> list[str]:
+    change, brief = clean(change), clean(brief)
+    forms = [change, _ASIDE.sub("", change), brief, _HOW.split(brief)[0]]
+    return [one for one in forms if one]
 
 
 _ASIDE, _CLAUSE_ENDS = re.compile(r" \([^()]*\)"), re.compile(r"[:;,.](?= )")
@@ -222,9 +222,14 @@ def losses(finding: Finding, view: View, width: int = _WIDE) -> list[str]:
     nothing where no time is lost."""
     text, seconds = lost(finding, view, width).strip(), finding.lost_of_seconds
     forms = [text, lost(finding, view, 0).strip()] if text else []
-    if text and seconds is not None:
-        time = f"{seconds:.0f} s" if seconds < 57.5 else f"{seconds / 60.0:.0f} min"
-        forms.insert(0, f"{text} over {time}")
+    since = finding.since_unix_seconds
+    if text and since is not None and rule_of(finding.rule).means is NO_ANSWER:
+        # All of the time from then on, and nothing before.
+        clock = time.strftime("%H:%M:%S", time.localtime(since))
+        forms.insert(0, f"{text} since {clock}")
+    elif text and seconds is not None:
+        span = f"{seconds:.0f} s" if seconds < 57.5 else f"{seconds / 60.0:.0f} min"
+        forms.insert(0, f"{text} over {span}")
     return forms
 
 
@@ -333,13 +338,23 @@ def _problem_look(view: View, problem: Problem) -> tuple[tuple[str, str], str, s
 def _signed(
     view: View, sign: tuple[str, str], text: str, style: str, width: int, room: int, most: int
 ) -> list[Line]:
-    """Draw ``text`` in ``room`` cells behind a sign in its style, in at most ``most`` lines."""
-    lines = wrap(clean(text), room, first="   ", later="   ", most=most)
+    """Draw ``text`` in ``room`` cells behind a sign in its style, in at most ``most`` lines. Where
+    there is room, only what is wrong has the colour of an error, and what to do stands below it."""
+    text, room = clean(text), room - 3
+    what = _FIRST_CLAUSE.match(text) if style == "error" else None
+    lines = [(line, style) for line in wrap(what[0] if what else text, room)]
+    if what:
+        lines += [(line, "text") for line in wrap(text[what.end() :], room)]
+    if len(lines) > most:
+        lines = [(line, style) for line in wrap(text, room, most=most)]
     rows: list[Row] = []
-    for line in lines:
+    for line, look in lines:
         row = Row(width).add("   " if rows else f" {sign[0]} ", sign[1])
-        rows.append(row.add(line[3:].replace("…", view.glyphs.ellipsis), style))
+        rows.append(row.add(line.replace("…", view.glyphs.ellipsis), look))
     return [row.line() for row in rows]
+
+
+_FIRST_CLAUSE = re.compile(r".+?[:;.](?= )")
 
 
 def _problems_are_grave(view: View) -> bool:
@@ -372,6 +387,7 @@ _GAP = "  "
 _BRIEF = 46
 """Cells of the short form of advice, which is all of it."""
 _LEAST_ADVICE = 24
+_LOSS_CELLS = len("100% lost")
 _LEAST_NAME = 24
 _THEN = "then: "
 """Words before what held at a moment in the past; the header says how long ago that was."""
@@ -516,10 +532,19 @@ def _dated(view: View) -> str:
 
 
 def _findings(view: View, findings: Sequence[Finding], width: int, most: int) -> list[Line]:
+    """Return a line for each of several: the first, which leads, in its colour."""
     shown = findings[:most]
     note = _more(len(findings) - len(shown), width)
     room = width - len(note) - 2 if note else width
-    rows = [_in_a_line(view, one, width, room) for one in shown]
+    begun = [
+        _begin(view, one, width, room, in_a_line=True, quiet=one is not shown[0]) for one in shown
+    ]
+    # What is lost and what to do stand below each other.
+    along = max([row.used for row in begun]) if width >= _WIDE else 0
+    rows = [
+        _end(view, one, row.pad_to(along), width, room)
+        for one, row in zip(shown, begun, strict=True)
+    ]
     if note and rows:
         rows[-1].pad_to(width - len(note) - 1).add(note, "key")
     return [row.line() for row in rows]
@@ -538,10 +563,19 @@ def _more(count: int, width: int) -> str:
 
 
 def _begin(
-    view: View, finding: Finding, width: int, room: int, prefix: str = "", *, loss: str = ""
+    view: View,
+    finding: Finding,
+    width: int,
+    room: int,
+    prefix: str = "",
+    *,
+    in_a_line: bool = False,
+    quiet: bool = False,
 ) -> Row:
-    """Begin a line: the cursor, where it is on this finding, the sign of its severity, its sentence
-    in as many words as there is room for, and ``loss`` where that leaves room for it."""
+    """Begin a line: the cursor, where it is on this finding, the sign of its severity, and its
+    sentence in as many words as there is room for. Where all else is said ``in_a_line``, too, it
+    gives way to what to do and what is lost; a ``quiet`` one has its colour in the sign alone,
+    unless it is an error."""
     here = bool(prefix) or (view.in_findings and finding.key == view.finding)
     row, style = Row(width, prefix=prefix), style_of(finding)
     row.add(view.glyphs.marker if here else " ", "marker")
@@ -549,17 +583,28 @@ def _begin(
     room -= row.used + 1
     label = f"{place(finding, view.gpus)}: {cause_of(finding)}"
     forms = [_dated(view) + one for one in shorter_and_shorter(finding, view.gpus, label)]
-    beside = len(_GAP) + width_of(loss) if loss else 0
-    # The full sentence gives way to a short one with what is lost, which gives way to no other.
-    leading = [beside] + [0] * (len(forms) - 1)
-    text = next(
-        (one for one, taken in zip(forms, leading, strict=True) if width_of(one) + taken <= room),
-        forms[-1],
-    )
-    row.add(fit(text, room, view.glyphs.ellipsis), style)
-    if loss and width_of(text) + beside <= room:
-        row.add(_GAP).add(loss, "label")
-    return row
+    besides = [0]
+    if in_a_line:
+        loss = width_of(lost(finding, view, width))
+        change = min(
+            [
+                width_of(one)
+                for each in finding.advice[:1]
+                for one in _forms(each.change, each.brief)
+            ],
+            default=0,
+        )
+        besides = [loss + change + 2 * len(_GAP), loss + len(_GAP), 0]
+    # What is lost gives way to no form but the full one; what to do to none but a label.
+    fitting = [
+        one
+        for beside in besides
+        for one in forms[: -1 if beside else None] or forms
+        if width_of(one) + beside <= room
+    ]
+    text = next(iter(fitting), forms[-1])
+    quiet = quiet and finding.severity != "error"
+    return row.add(fit(text, room, view.glyphs.ellipsis), "text" if quiet else style)
 
 
 def at_length(
@@ -572,20 +617,22 @@ def at_length(
     most: int = 2,
     named: bool = True,
 ) -> list[Line]:
-    """Return its sentence, and below it what is lost, what to do, how much faster that makes it,
-    and whose job it is (where that is to be ``named``, and those are there in full); at the right
-    ``tail``, beside which what is lost is said, if it be in few words. In less room the advice is
-    brief, and what else has none is left out. Two lines, and where ``most`` allows a third for
-    advice that is too long for one."""
+    """Return its sentence, and below it what to do, how much faster that makes it, and what is
+    lost; at the right ``tail``, which says that itself. In less room the advice is brief, and what
+    else has none is left out. Where ``most`` allows a third line, advice that is too long for one
+    has it, or else what is known of the finding: what is lost, how sure it is and since when, and
+    whose job it is (where that is to be ``named``)."""
     first = _begin(view, finding, width, width, prefix)
     second = Row(width, prefix=prefix).add("   ")
-    free = second.room - 1
+    free, indent = second.room - 1, second.used
     in_full = least = "no action needed: this is for information"
     if finding.advice:
         in_full = clean(finding.advice[0].change)
         least = change_in(in_full, finding.advice[0].brief, _BRIEF)
-    if most > 2 and len(wrapped(in_full, free)) < most:
+    is_long = most > 2 and free < width_of(in_full) and len(wrapped(in_full, free)) < most
+    if is_long:
         least = in_full
+    apart = most > 2 and not is_long
 
     def longest(texts: Sequence[str], *others: str) -> str:
         """Return the first of the texts beside which the others and the change have room."""
@@ -595,29 +642,30 @@ def at_length(
         fits = [text for text, needed in zip(texts, lines, strict=True) if needed < most]
         return next(iter(fits), "")
 
-    every_loss, every_gain = losses(finding, view, width), gains(finding, width)
+    every_loss = [] if tail or apart else losses(finding, view, width)
+    every_gain = gains(finding, width)
     gain = longest(every_gain[-1:], tail)
-    loss = longest(every_loss, gain, tail) or (every_loss[-1] if every_loss and tail else "")
+    loss = longest(every_loss, gain, tail)
     gain = longest(every_gain, loss, tail)
-    if loss:
-        second.add(loss, "label").add(_GAP)
-    look, indent = "value" if finding.advice else "label", second.used
-    # Less by what is lost.
-    free = second.room - 1
-    beside = sum([width_of(one) + len(_GAP) for one in (gain, tail) if one])
+    look = "value" if finding.advice else "label"
+    beside = sum([width_of(one) + len(_GAP) for one in (gain, loss, tail) if one])
     text, row, lines = changes(finding, free - beside) or least, second, [second]
-    if most > 2 and width_of(in_full) > free - beside and least == in_full:
+    if is_long and free - beside < width_of(in_full):
         # What goes with it stands behind its end.
         line, *rest = wrapped(in_full, free)
         second.add(line, look)
         text, row = " ".join(rest), Row(width, prefix=prefix).add(" " * indent)
         lines.append(row)
     row.add(shortened(text, free - beside, view.glyphs.ellipsis), look)
-    if gain:
-        row.add(_GAP if text else "").add(gain, "label")
+    for one in filter(None, (gain, loss)):
+        row.add(_GAP).add(one, "label")
+    if apart:
+        row = Row(width, prefix=prefix).add(" " * indent)
+        row.add(_GAP.join([*losses(finding, view, width)[:1], sure(finding)]), "label")
+        lines.append(row)
     free = row.room - (len(tail) + len(_GAP) if tail else 0) - len(_GAP) - 1
     complete = bool(loss) >= bool(every_loss) and bool(gain) >= bool(every_gain)
-    if named and complete and finding.job is not None and free >= _LEAST_NAME:
+    if named and (apart or complete) and finding.job is not None and free >= _LEAST_NAME:
         jobs = () if view.snapshot is None else view.snapshot.jobs
         row.add(_GAP).add(whose(finding, jobs, free, view.glyphs.ellipsis), "label")
     if tail:
@@ -625,10 +673,24 @@ def at_length(
     return [first.line(), *[one.line() for one in lines]]
 
 
-def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
-    """Return a finding in one line, with what is lost and what to change as far as that goes;
-    ``room`` is free of the width."""
-    row = _begin(view, finding, width, room, loss=lost(finding, view, width))
+def sure(finding: Finding) -> str:
+    """Return ``99% sure, since 22:30:00``, and without the time while that is not known."""
+    text = f"{finding.confidence * 100:.0f}% sure"
+    since = finding.since_unix_seconds
+    return (
+        text
+        if since is None
+        else f"{text}, since {time.strftime('%H:%M:%S', time.localtime(since))}"
+    )
+
+
+def _end(view: View, finding: Finding, row: Row, width: int, room: int) -> Row:
+    """Add what is lost, what to change and how much faster that is, as far as they go; ``room`` is
+    free of the ``width``."""
+    loss = lost(finding, view, width)
+    aligned = width >= _WIDE
+    if (loss or aligned) and row.used + len(_GAP) + width_of(loss) < room:
+        row.add(_GAP).add(f"{loss:>{_LOSS_CELLS}}" if aligned else loss, "label")
     free = room - row.used - len(_GAP) - 1
     text = changes(finding, free)
     # What comes without a short form, as from another version of gpuwatch, is cut.

@@ -6,6 +6,7 @@ step with a slower rank is waiting, not work.
 """
 
 import re
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -15,6 +16,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, GpuReading
 from gpuwatch.core.registry import GPU, MAIN, Field
 from gpuwatch.core.store import PolledThenSampled, Series, busy_name
+from gpuwatch.core.text import clean
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.diagnosis.rule import (
@@ -42,7 +44,7 @@ from gpuwatch.tui.charts.strips import (
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
 from gpuwatch.tui.panels.findings import about_gpu, rule_of, severity_sign, style_of
-from gpuwatch.tui.panels.table import hidden
+from gpuwatch.tui.panels.table import hidden, script_of
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -189,6 +191,18 @@ def brief_name(gpu: GpuIdentity, width: int) -> str:
     short = _placed_name(gpu)
     parts = [short[: gap.start()] for gap in re.finditer("[ -]", short) if gap.start() <= width]
     return parts[-1] if parts and len(short) > width else short
+
+
+def used_by(view: View, uuid: GpuKey) -> str:
+    """Return ``ada train.py``: whose job uses a GPU now, and what it runs; ``3 jobs`` of several;
+    nothing where none is known, or charts are of the past."""
+    if view.snapshot is None or view.timeline.moment is not None:
+        return ""
+    jobs = [job for job in view.snapshot.jobs if uuid in job.gpu_uuids]
+    if len(jobs) > 1:
+        return f"{len(jobs)} jobs"
+    texts = [text for job in jobs for text in (job.user, script_of(job.command or "")) if text]
+    return clean(" ".join(texts))
 
 
 def notes(gpu: Gpu) -> list[Run]:
@@ -673,7 +687,8 @@ class GpuPainter:
         if not said:
             row.add(" ")
         else:
-            row.add(severity_sign(said[0].severity, self._glyphs), style_of(said[0]))
+            style = "label" if self._quiet_words else style_of(said[0])
+            row.add(severity_sign(said[0].severity, self._glyphs), style)
         return row.add(right(units.gpu_label(gpu), self._index_width), "title").add(" ")
 
     def _add_name(
@@ -706,8 +721,15 @@ class GpuPainter:
     def _unusual(self, gpu: Gpu) -> list[Run]:
         """Return the notes on a GPU, but for what the word of its state says."""
         if self._state is NO_ANSWER:
-            return []
+            return [(one, "label") for one in self._silent_since(gpu)]
         return [(text.removeprefix(f"{self._state.word}: "), style) for text, style in notes(gpu)]
+
+    def _silent_since(self, gpu: Gpu) -> list[str]:
+        """Return since when a GPU does not answer, where that is known."""
+        view = self._view
+        found = [] if view.timeline.moment is not None else about_gpu(view.diagnosis, gpu.uuid)
+        since = [one.since_unix_seconds for one in found if rule_of(one.rule).means is NO_ANSWER]
+        return [f"since {time.strftime('%H:%M:%S', time.localtime(at))}" for at in since if at]
 
     def _add_value(self, row: Row, metric: Metric, width: int, *, brief: bool = False) -> Row:
         """Add the number, flush right in ``width`` cells, and in a quieter tone its limit."""
@@ -754,7 +776,7 @@ class GpuPainter:
             # As the number above it: since a change, and of the past nothing but the moment.
             window = self._window if self._view.mark is None else self._view.window_of_means
             known = [c for c in window.grid(width).columns_of(series) if c is not None]
-        if known and self._view.timeline.moment is None:
+        if known and self._view.timeline.moment is None and not gpu.lost:
             # Of what is drawn: a dip within a column is not to be seen in the chart.
             low = min(column[self._view.glyphs.solid_to] for column in known)
             high = max(column[2] for column in known)
@@ -820,8 +842,9 @@ class GpuPainter:
             row = Row(self._width).add("  ") if number else self._begin_number(metric)
             if 0 < number <= len(said):
                 self._say(row, said[number - 1], NUMBER_END)
-            row.pad_to(NUMBER_END)
-            tick = right(ticks.get(number, ""), LEAD - 1 - NUMBER_END)
+            # A mark right behind a number of another kind would pass for its limit.
+            mark = ticks.get(number, "") if not number or row.used < NUMBER_END else ""
+            tick = right(mark, LEAD - 1 - row.pad_to(NUMBER_END).used)
             lines.append(self._charted(row, tick, drawn, self._width - LEAD - 1))
         return lines
 
@@ -844,9 +867,13 @@ class GpuPainter:
         """Return at most ``rows`` lines: ``words``, after the state what is unusual, and below a
         blank one the facts."""
         gpu = shown_gpu(self._view, gpu, facts=True)
-        unusual = [(text.removeprefix(f"{self._state.word}: "), "", s) for text, s in notes(gpu)]
+        state, *others = words
+        unusual: list[Said] = [(text, "", style) for text, style in self._unusual(gpu)]
+        if unusual and len(state[0]) + len(unusual[0][0]) < NUMBER_END - 3:
+            # The reason stands beside the word.
+            state = (state[0], unusual.pop(0)[0], state[2])
         said = [(*pair, "label") for one in facts(gpu, self._view.slow_link) for pair in one.pairs]
-        return [words[0], *unusual, *words[1:], ("", "", "text"), *said][:rows]
+        return [state, *unusual, *others, ("", "", "text"), *said][:rows]
 
     def _say(self, row: Row, said: Said, end: int) -> None:
         """Add what is said of a chart: a label and, up to the cell ``end``, its number."""
@@ -855,7 +882,7 @@ class GpuPainter:
 
     def _charted(self, row: Row, ticks: str, drawn: Sequence[Run], width: int) -> Line:
         """Add a row of a chart of ``width`` cells behind its tick."""
-        row.add(ticks, "dim").add(self._glyphs.separator, "rule")
+        row.add(ticks, "dim").add(self._glyphs.axis, "rule")
         return row.add_runs(drawn, max(0, width)).line()
 
     def _lined_up(self, gpu: Gpu, state: GpuState, metrics: Metrics, rows: int) -> list[Line]:
@@ -885,7 +912,7 @@ class GpuPainter:
             row = begin if number == 0 else Row(self._width).add(" " * (3 + self._index_width))
             for text, style in below[number - 1] if number else []:
                 row.add(text, style)
-            row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule").add_runs(drawn, room)
+            row.pad_to(self._lead - 1).add(self._glyphs.axis, "rule").add_runs(drawn, room)
             if number == 0:
                 self._add_numbers(row, gpu, metrics, late=rows == 1)
             elif number == 1:
@@ -900,13 +927,16 @@ class GpuPainter:
         lines = [[(fit(text, room, self._ellipsis), style)] for text, style in self._unusual(gpu)]
         if not self._alike:
             name = brief_name(gpu.identity, min(_NAME_WIDTH, room))
-            if len(lines) < rows:
-                lines.insert(0, [(name, "label")])
-            elif lines and len(name) + 2 + len(lines[0][0][0]) <= room:
+            if lines and len(name) + 2 + len(lines[0][0][0]) <= room:
                 lines[0].insert(0, (f"{name}  ", "label"))
+            elif len(lines) < rows:
+                lines.insert(0, [(name, "label")])
         if work is not None:
             label, number, style = work
             lines.append([(label + right(number, room - len(label)), style)])
+        elif self._marked and (used := used_by(self._view, gpu.uuid)):
+            # On the page of a job all are its own.
+            lines.append([(fit(used, room, self._ellipsis), "dim")])
         return [*lines, *([] for _ in range(rows))][:rows]
 
     def _add_numbers(self, row: Row, gpu: Gpu, metrics: Metrics, *, late: bool) -> None:
@@ -942,7 +972,7 @@ class GpuPainter:
             row = Row(self._width) if number else begin
             if number == 1:
                 row.add(right(metrics[0].field.short, self._number_end), "label")
-            row.pad_to(self._lead - 1).add(self._glyphs.separator, "rule")
+            row.pad_to(self._lead - 1).add(self._glyphs.axis, "rule")
             lines.append(row.add_runs(drawn, room).line())
         last = Row(self._width).add(
             left(f" {metrics[1].field.short}", 3 + self._index_width), "label"

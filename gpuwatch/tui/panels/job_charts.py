@@ -3,6 +3,7 @@
 They are of its GPUs, what it reports of its loop, its processes and its disk.
 """
 
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -118,6 +119,10 @@ class Trace:
     words: Sequence[tuple[str, str, str]] = ()
     """Words below the label, where the chart is high enough: a word, the number that
     goes with it, and their style."""
+    thin: bool = False
+    """In one row it is a line."""
+    now: str = ""
+    """Number that stands behind the chart, where there is room."""
 
     @property
     def is_quiet(self) -> bool:
@@ -464,10 +469,13 @@ def metric_trace(view: View, gpus: Sequence[Gpu], name: str, *, apart: bool = Fa
 
 
 def _top(field: Field, limit: float | None) -> str:
-    """Return the end of a scale in at most five characters: ``700``, ``140G``."""
-    if limit is None:
+    """Return the end of a scale in as many characters as a tick has: ``700W``, ``140G``; without
+    the unit where that is too long, or the number of the chart has it on all of its scale."""
+    parts = re.match(r"([\d.]+)(.*)", "" if limit is None else field.text(limit))
+    if parts is None:
         return ""
-    return field.text(limit).removesuffix(field.unit.symbol).replace(".0", "").replace(".4", "")
+    number, unit = f"{float(parts[1]):.0f}", parts[2]
+    return number if unit == "%" or len(number + unit) > _TICK_WIDTH else number + unit
 
 
 def _trace(
@@ -632,7 +640,9 @@ def _chart(
         ticks = whole or {0: trace.top}
     key = "job", trace.kind, trace.label
     held, style = trace.held, trace.style if trace.held is None else FED.hue
-    chart = view.chart(key, trace.series, chart_width, limit, style, rows, window, held)
+    chart = view.chart(
+        key, trace.series, chart_width, limit, style, rows, window, held, thin=trace.thin
+    )
     out = []
     for number, drawn in enumerate(chart):
         row = Row(width)
@@ -644,11 +654,13 @@ def _chart(
             row.add(right(said, max(0, lead - 1 - _TICK_WIDTH - row.used)), look)
         if lead == LEAD:
             row.pad_to(lead - 1 - _TICK_WIDTH).add(right(ticks.get(number, ""), _TICK_WIDTH), "dim")
-        row.pad_to(lead - 1).add(view.glyphs.separator, "rule")
+        row.pad_to(lead - 1).add(view.glyphs.axis, "rule")
         if trace.note is not None:
             row.add("" if number else f" {trace.note}", "dim")
         else:
             row.add_runs(drawn, chart_width)
+        if number == 0 and trace.now:
+            row.add(right(trace.now, row.room - 1), "dim")
         out.append(row.line())
     return out
 

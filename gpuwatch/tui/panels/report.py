@@ -242,7 +242,7 @@ def _over_time(view: View, made: Timeline, width: int) -> list[Line]:
         ]
         name = fit(clean(lane.cause), lead - 4, view.glyphs.ellipsis)
         row = Row(width).add("  ").add(name, "label")
-        row.pad_to(lead - 1).add(view.glyphs.separator, "rule")
+        row.pad_to(lead - 1).add(view.glyphs.axis, "rule")
         for cell in time_axis.mark_cells(held, cells, view.glyphs):
             row.add(*(cell or (" ", "text")))
         lines.append(row.line())

@@ -136,6 +136,12 @@ def fit_command(command: str, width: int, ellipsis: str, before: str = "") -> st
     return fit(before + (fits or fit_middle(texts[-1], max(room, 1), ellipsis)), width, ellipsis)
 
 
+def script_of(command: str) -> str:
+    """Return ``train.py``: the script or module that a command runs, or its program."""
+    words = _shorter_and_shorter(command)[-1].split()
+    return next((word for word in words if word != "-m"), "")
+
+
 @lru_cache(maxsize=256)
 def _shorter_and_shorter(command: str) -> list[str]:
     words = command.split()

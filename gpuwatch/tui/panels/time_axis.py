@@ -67,8 +67,8 @@ _FLICKERING_OF_HOST = (
 
 def shown_gpu(view: View, gpu: Gpu, *, facts: bool = False) -> Gpu:
     """Return ``gpu`` with the readings that stand beside charts: those of the moment looked at, or
-    of now. What flickers, as how busy it is and the power it draws, is a mean over the time that
-    the charts show; with ``facts`` also what has no chart in a list of GPUs."""
+    of now. What flickers, as how busy it is and the power it draws, is a mean
+    (``View.window_of_means``); with ``facts`` also what has no chart in a list of GPUs."""
     if view.timeline.moment is not None or gpu.lost:
         return past_gpu(view, gpu)
     window = view.window_of_means
@@ -93,8 +93,8 @@ Shown = TypeVar("Shown", Process, JobMember)
 
 def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
     """Return a process, or a member of a job, with the readings that stand beside charts: shares
-    that flicker as means over the time that charts show, or as they were at the moment looked at,
-    of which nothing else is known; ``uuid``: the GPU that it uses."""
+    that flicker as means, or as they were at the moment looked at, of which nothing else is known;
+    ``uuid``: the GPU that it uses."""
     history, key, values = view.history, process.key, dict[str, float | str | None]()
     series = {
         name: history.process(key, uuid, name)
@@ -143,7 +143,7 @@ def past_gpu(view: View, gpu: Gpu) -> Gpu:
 
 def shown_host(view: View, host: Host) -> Host:
     """Return ``host`` with the readings that stand beside charts: those of the moment looked at, or
-    of now; what flickers as means over the time that the charts show."""
+    of now; what flickers as means."""
     history = view.history
     if view.timeline.moment is None:
         window = view.window_of_means

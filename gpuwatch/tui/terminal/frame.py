@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
 from gpuwatch.core.text import clean
+from gpuwatch.outputs.terminal import words_of
 
 Run = tuple[str, str]
 """Text and the name of its style (see ``palette``)."""
@@ -97,11 +98,11 @@ def fit_middle(text: str, width: int, ellipsis: str = "…") -> str:
 
 def wrapped(text: str, width: int) -> list[str]:
     """Return ``text``, cleaned, in lines of at most ``width`` cells, broken at blanks where it can
-    be, but not before an option of a command (``nvidia-smi -pl``)."""
+    be, but not within a command."""
     width = max(1, width)
     lines: list[str] = []
     line = ""
-    for word in _words(text, width):
+    for word in words_of(clean(text), width):
         if line and width_of(line) + 1 + width_of(word) <= width:
             line += " " + word
             continue
@@ -115,17 +116,6 @@ def wrapped(text: str, width: int) -> list[str]:
             word = word[len(head) :]  # noqa: PLW2901
         line = word
     return [*lines, line] if line else lines
-
-
-_WITH_OPTIONS = re.compile(r"\S+(?: +--?[a-zA-Z]\S*)*")
-
-
-def _words(text: str, width: int) -> Iterator[str]:
-    """Yield the words of a text, those of a command with its options where a line has room."""
-    for found in _WITH_OPTIONS.findall(clean(text)):
-        words = found.split()
-        together = " ".join(words)
-        yield from [together] if width_of(together) <= width else words
 
 
 def left(text: str, width: int, ellipsis: str = "…") -> str:

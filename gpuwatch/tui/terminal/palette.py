@@ -11,7 +11,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gpuwatch.outputs.terminal import STATE_HUES
-from gpuwatch.tui.charts.strips import FLOOR, ON_PALE, PALE, SHADES
+from gpuwatch.tui.charts.strips import BESIDE, FLOOR, ON_PALE, PALE, SHADES
 
 # On a dark and on a light ground.
 _HUES = {
@@ -21,7 +21,7 @@ _HUES = {
     "gauge": ("#6e8faa", "#64788c"),
     "area": ("#727f89", "#7f92a2"),
     "host": ("#7fb4b8", "#1f7a80"),
-    "main": ("#dda06e", "#b0561a"),
+    "main": ("#6a9ac8", "#386896"),
     "worker": ("#6a9ac8", "#386896"),
     "disk": ("#938ebc", "#665d9f"),
     "dim": ("#848e99", "#626b75"),
@@ -65,32 +65,36 @@ GPUWATCH_LIGHT = Theme(
 )
 
 # Sixteen colours and the terminal's own background: every hue is one the terminal defines. Not the
-# plain blue, which is too dark to read on black; red is for what is lost.
+# plain blue and, in words, magenta, which are too dark to read on black; red is for what is lost.
 _ANSI = {
     "text": "default",
     "background": "default",
     "accent": "bright_blue",
     "fed": "green",
     "starved": "yellow",
-    "throttled": "magenta",
+    "throttled": "bright_magenta",
     "waiting": "bright_blue",
     "late": "bright_yellow",
-    "idle": "bright_black",
+    "idle": "default",
     "unknown": "cyan",
     "gauge": "cyan",
-    "area": "bright_black",
+    "area": "default",
     "host": "cyan",
-    "main": "yellow",
+    "main": "cyan",
     "worker": "cyan",
     "disk": "magenta",
-    "dim": "bright_black",
+    "dim": "default",
     "label": "default",
     "rule": "bright_black",
     "edge": "bright_black",
     "warning": "yellow",
     "error": "bright_red",
-    "simulated": "magenta",
+    "simulated": "bright_magenta",
 }
+
+_FAINT = {"dim", "idle", "area"}
+"""Hues that are the terminal's own ink, dimmed: its grey is hard to read on many, and on some it is
+the ground."""
 
 # Style names that are a hue and more: (hue, bold, reverse). Any other name is a hue itself.
 _LOOKS: dict[str, tuple[str, bool | None, bool]] = {
@@ -164,11 +168,15 @@ class Palette(dict[str, Style]):
         if self._no_color:
             return Style(
                 bold=bold,
-                dim=name in {"dim", "rule", "edge"},
+                # Bars are the largest areas, and would outshine every word.
+                dim=bool(tone) or name in {"dim", "rule", "edge"},
                 reverse=reverse or None,
                 underline=(surface == "b") or None,
             )
-        return Style(color=foreground, bgcolor=background, bold=bold, reverse=reverse or None)
+        dim = (self._ansi and hue in _FAINT and surface != "s") or None
+        return Style(
+            color=foreground, bgcolor=background, bold=bold, dim=dim, reverse=reverse or None
+        )
 
     def _toned(self, foreground: str, background: str, tone: str, shade: str, lost: str) -> Style:
         """Return the colours of a cell of a chart; what was no work has the hue of what was
@@ -176,7 +184,7 @@ class Palette(dict[str, Style]):
         hue, ground = Color.parse(foreground), Color.parse(background)
         apart = Color.parse(self._hues[lost]) if lost else hue
         # Of 256 colours the nearest to a quieter hue is grey.
-        share = _FLOOR if tone == FLOOR else _shade(shade) if shade else _SOLID
+        share = _FLOOR if tone == FLOOR else _share(shade)
         solid = hue.hex if self._of_256 else ground.blend(hue, share).hex
         pale = (
             apart.hex
@@ -208,17 +216,22 @@ _TINT = 0.09
 """How much of the hue a tinted ground has: quiet, and still told from the ground."""
 
 _SOLID = 0.64
-_LOWEST, _TOP = 0.5, 0.8
-_LOST = 0.5
-_PALE = 0.2
-_FLOOR = 0.45
-"""How much of its hue has a bar (a GPU that is busy all the time is no glaring slab) and the line
-of the highest, its part that was busy without work, a range, and the base line of idle time: where
-all GPUs wait there are many."""
+"""How much of its hue a bar of how busy a GPU is has: one that is busy all the time is no glaring
+slab."""
+_LOWEST, _TOP = 0.54, 0.78
+"""How much the lowest and the top row of a tall chart have."""
+_BESIDE = 0.46
+"""How much all other charts have."""
+_LOST, _PALE, _FLOOR = 0.5, 0.2, 0.45
+"""How much of its hue the part has that was busy without work, a range, and the base line of idle
+time: where all GPUs wait there are many."""
 
 
-def _shade(number: str) -> float:
-    return _LOWEST + (_TOP - _LOWEST) * int(number) / (SHADES - 1)
+def _share(shade: str) -> float:
+    """Return how much of its hue a bar of this shade has."""
+    if shade.isdecimal():
+        return _LOWEST + (_TOP - _LOWEST) * int(shade) / (SHADES - 1)
+    return _BESIDE if shade == BESIDE else _SOLID
 
 
 def _hues(theme: Theme) -> dict[str, str]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.cells import cell_len
-from rich.color import Color
+from rich.color import Color, blend_rgb
+from rich.color_triplet import ColorTriplet
 from rich.segment import Segment
 from rich.style import Style
 from rich.terminal_theme import TerminalTheme
@@ -21,7 +22,7 @@ from gpuwatch.core.private_files import make_folder, private, state_folder
 _CELL_WIDTH, _CELL_HEIGHT, _BASE_LINE, _MARGIN = 8.4, 18.0, 13.6, 10.0
 _FONTS = "'Fira Code','DejaVu Sans Mono',Menlo,Consolas,'Liberation Mono',monospace"
 
-_BARS = {"─": (0.5, 1 / 18), "━": (0.43, 0.14)} | {
+_BARS = {"─": (0.5, 1 / 18), "━": (0.43, 0.14), "▔": (0, 1 / 8)} | {
     block: (1 - eighths / 8, eighths / 8) for eighths, block in enumerate("▁▂▃▄▅▆▇█", start=1)
 }
 """Top and height of what is as wide as its cells, as shares of a cell's height."""
@@ -32,9 +33,9 @@ _BOXES = {
 }  # fmt: skip
 """Box characters as strokes from the middle of the cell: left, right, up, down; corners are
 round."""
-_SHAPES = "▁-█\u2800-\u28ff▌─━╾" + "".join(_BOXES)
+_SHAPES = "▁-█▔\u2800-\u28ff▌─━╾" + "".join(_BOXES)
 # What has one place: a run of a block or of a line, any other shape, a word, blanks.
-_PARTS = re.compile(rf"([▁-█─━])\1*|[{_SHAPES}]|[^ {_SHAPES}]+| +")
+_PARTS = re.compile(rf"([▁-█▔─━])\1*|[{_SHAPES}]|[^ {_SHAPES}]+| +")
 
 
 def svg(lines: Sequence[Iterable[Segment]], theme: TerminalTheme) -> str:
@@ -51,7 +52,9 @@ def svg(lines: Sequence[Iterable[Segment]], theme: TerminalTheme) -> str:
             ink, ground = _colours(look, theme)
             if ground is not None:
                 grounds.append(_rectangle(x, y, cell_len(text), 1.0, ground))
-            more = ' font-weight="bold"' * bool(look.bold) + ' opacity="0.6"' * bool(look.dim)
+            more = ' font-weight="bold"' * bool(look.bold)
+            if look.underline:
+                grounds.append(_rectangle(x, y + 17 / 18, cell_len(text), 1 / 18, ink))
             for match in _PARTS.finditer(text):
                 shapes.append(_shape(x, y, match[0], ink, more))
                 x += cell_len(match[0])
@@ -71,7 +74,18 @@ def svg(lines: Sequence[Iterable[Segment]], theme: TerminalTheme) -> str:
 def _colours(style: Style, theme: TerminalTheme) -> tuple[str, str | None]:
     ink, own = _resolve(style.color, theme, True), style.bgcolor
     ground = None if own is None or own.is_default else _resolve(own, theme, False)
-    return (ground or _hex(theme.background_color), ink) if style.reverse else (ink, ground)
+    below = ground or _hex(theme.background_color)
+    if style.dim:
+        ink = _hex(blend_rgb(_triplet(below), _triplet(ink), _DIM))
+    return (below, ink) if style.reverse else (ink, ground)
+
+
+_DIM = 0.55
+"""How much of its ink a dim cell has."""
+
+
+def _triplet(colour: str) -> ColorTriplet:
+    return Color.parse(colour).get_truecolor()
 
 
 def _resolve(color: Color | None, theme: TerminalTheme, foreground: bool) -> str:

@@ -12,6 +12,7 @@ from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.charts.strips import ASCII, DOTS, UNICODE
 from gpuwatch.tui.display import Display, theme_name
 from gpuwatch.tui.keys import described
+from gpuwatch.tui.pages.dialogs import Help
 from gpuwatch.tui.pages.findings import EvidenceScreen
 from gpuwatch.tui.pages.job import ReportScreen
 from gpuwatch.tui.panels.gpus import STATES
@@ -139,11 +140,9 @@ async def test_keys_for_other_gpus_are_not_hinted_where_there_is_one() -> None:
 
 
 async def test_the_help_fits_a_screen_of_120_by_40() -> None:
-    """All keys, every state of a GPU with what it means, and what numbers are, without scrolling;
-    the page behind is grey."""
+    """All keys, every state of a GPU with what it means, and what numbers are, without
+    scrolling."""
     async with driven(scene("healthy", 2), (120, 40)) as drive:
-        behind = {style for line in drive.front.canvas.lines for _, style in line}
-        assert {"value", "fed"} <= behind
         await drive.press("question_mark")
         lines = drive.dialog.canvas.lines
         text = "\n".join(map(plain, lines))
@@ -151,9 +150,19 @@ async def test_the_help_fits_a_screen_of_120_by_40() -> None:
         assert all(f"{state.word:<12}{state.meaning}" in text for state in STATES)
         assert "nothing names the process" in text
         assert UNICODE.thumb not in text
-        assert {style.partition(".")[0] for line in lines for _, style in (line[0], line[-1])} == {
-            "edge"
-        }
+
+
+@pytest.mark.parametrize(("width", "seen"), [(200, {"edge"}), (184, {"text"})])
+async def test_the_page_behind_a_dialog_is_grey(width: int, seen: set[str]) -> None:
+    """Beside one that leaves only slivers of it there is nothing."""
+    async with driven(scene("healthy", 2), (width, 50)) as drive:
+        behind = {style for line in drive.front.canvas.lines for _, style in line}
+        assert {"value", "fed"} <= behind
+        await drive.press("question_mark")
+        assert isinstance(drive.app.screen, Help)
+        box = drive.app.screen.box
+        beside = [line[0] for line in drive.dialog.canvas.lines[box.y : box.bottom]]
+        assert {style.partition(".")[0] for _, style in beside} == seen
 
 
 # -- slow connections -------------------------------------------------------------------------

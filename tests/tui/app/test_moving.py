@@ -205,17 +205,16 @@ async def test_a_dialog_is_closed_by_any_of_its_keys(key: str) -> None:
 @pytest.mark.parametrize(
     ("severities", "title"),
     [
-        (("info",), "notes"),
-        (("error", "warning", "info"), "what could not be read, and notes"),
-        (("error", "warning"), "what could not be read"),
-        ((), "what could not be read"),
+        (("info",), "1 message"),
+        (("error", "warning", "info"), "3 messages"),
+        (("error", "warning"), "2 messages"),
+        ((), "0 messages"),
     ],
 )
 def test_the_problems_dialog_says_all_of_them_whole(
     severities: tuple[str, ...], title: str
 ) -> None:
-    """Every problem, notes included, the gravest first, with its full sentence; a note is nothing
-    that could not be read."""
+    """Every problem, the gravest first, with its full sentence, and how many there are."""
     problems = [
         Problem(source="nvml", message=f"{severity} sentence " * 12, severity=severity)
         for severity in severities

@@ -109,14 +109,14 @@ def test_the_highest_is_marked_where_columns_are_longer_than_a_swing() -> None:
 
 
 def test_ascii_bars_are_of_one_ramp() -> None:
-    """A bar is full up to its mean with a step of its height on top, and dotted up to the highest;
-    a line at the bottom is zero and stands nowhere else."""
+    """A bar is full up to its mean with a step of its height on top, and hatched up to the highest;
+    a dot at the bottom is zero and stands nowhere else."""
     heights = [cells(ASCII, n, n)[0] for n in range(1, 8)]
-    assert "".join(dict.fromkeys(heights)) == "_-=#"
-    assert cells(ASCII, 12, 31, 4)[0] == "::=#"
-    assert cells(ASCII, 1, 31, 4)[0] == "::::"
-    assert cells(ASCII, 9, 9, 2)[0] == "-#"
-    assert cells(ASCII, 1, 1, 2)[0] == " _"
+    assert "".join(dict.fromkeys(heights)) == ".:#"
+    assert cells(ASCII, 11, 31, 4)[0] == "//:#"
+    assert cells(ASCII, 1, 31, 4)[0] == "////"
+    assert cells(ASCII, 9, 9, 2)[0] == ":#"
+    assert cells(ASCII, 1, 1, 2)[0] == " ."
 
 
 def test_ascii_glyphs_are_ascii() -> None:
@@ -297,6 +297,20 @@ def test_a_column_has_the_colour_of_what_it_was(rows: int, of_busy: bool) -> Non
     styles = [style.partition(".")[0] for text, style in lines[-1] for _ in text]
     middle = ["starved", "starved"] if of_busy else ["fed/starved", "starved/starved"]
     assert styles == ["fed", "idle", *middle, "fed", "idle"]
+
+
+@SETS
+def test_a_thin_chart_is_a_line(glyphs: Glyphs) -> None:
+    """In the lower, middle or upper third of its row; in more rows it is a chart like others."""
+    series = SampledSeries()
+    for second, value in enumerate((0.0, 50.0, None, 100.0), start=1):
+        series.add_reading(float(second), value)
+    window = TimeWindow(4.0, 4.0)
+    low, middle, high = glyphs.lines
+    drawn = Strip().draw(series, window, 4, 100.0, glyphs, "area", thin=True)
+    assert picture(drawn) == [f"{low}{middle} {high}"]
+    both = [Strip().draw(series, window, 4, 100.0, glyphs, "area", 2, thin=t) for t in (0, 1)]
+    assert both[0] == both[1]
 
 
 def test_busy_time_without_work_stands_above_the_work() -> None:

@@ -87,11 +87,12 @@ def test_a_job_is_named_beside_its_finding_but_not_on_its_own_page() -> None:
     """There the first line says whose the page is."""
     what = scene("starved", 1, attached=True)
     found = diagnosis(what.now, starved(what.now))
-    below = job_drawn(job_view_of(what, diagnosis=found), 200, 50)[3]
-    assert "num_workers 2 -> 8" in below
-    assert "PID" not in below
+    change, known = job_drawn(job_view_of(what, diagnosis=found), 200, 50)[3:5]
+    assert "num_workers 2 -> 8" in change
+    assert "sure, since" in known
+    assert "PID" not in change + known
     on_overview = drawn(view_of(what, diagnosis=found), 200, 50)
-    assert any("num_workers 2 -> 8" in line and "PID 4242" in line for line in on_overview)
+    assert any("sure, since" in line and "PID 4242" in line for line in on_overview)
 
 
 async def test_the_list_begins_with_the_findings_of_the_job_asked_for() -> None:
@@ -453,7 +454,7 @@ def test_the_waveform_has_the_reading_that_shows_it(rule: str, label: str) -> No
     view = view_of(what, diagnosis=diagnosis(what.now, one))
     frame, _ = findings.draw_evidence(view, one, 80, 90, 0, documentation=None)
     (line,) = [text for text in texts(frame.lines) if text.startswith(f"\u2502  {label}")]
-    assert re.search(r" [0-9.]+(%|[KMG]?B?(/s)?|W|C) +[0-9KMG]* *\u2502", line), line
+    assert re.search(r" [0-9.]+(%|[KMG]?B?(/s)?|W|C) +[0-9KMGWC]* *\u2502", line), line
     other = starved(what.now, rule="loader_cpu_bound")
     frame, _ = findings.draw_evidence(view, other, 80, 90, 0, documentation=None)
     assert not any(text.startswith(f"\u2502  {label}") for text in texts(frame.lines))
@@ -474,7 +475,7 @@ def test_charts_of_those_who_feed_gpus_are_there_where_gpus_idle(
     one = starved(what.now, rule=rule)
     view = view_of(what, diagnosis=diagnosis(what.now, one))
     lines = texts(findings.draw_evidence(view, one, 80, 90, 0, documentation=None)[0].lines)
-    charts = [text for text in lines if re.search(r"\d[MG]?\u2502", text)]
+    charts = [text for text in lines if re.search(r"\d[MGWC]?\u2502", text)]
     for label in there:
         assert any(label in text for text in charts), label
     for label in not_there:

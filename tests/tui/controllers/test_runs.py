@@ -237,6 +237,24 @@ async def test_a_range_chosen_after_a_change_stays(what: Snapshot) -> None:
         assert drive.view.timeline.span_seconds == 15.0
 
 
+async def test_charts_show_several_of_the_pauses_that_a_verdict_is_about(what: Snapshot) -> None:
+    """While the finding holds that leads, charts have a range in which its pauses recur, unless the
+    person chose another since; then the person's own again."""
+    engine = HandEngine(diagnosis(what, starved(what, lost_of_seconds=150.0)))
+    async with driven(at(what, 0, 30.0), (80, 24), engine=engine) as drive:
+        view = drive.view
+        await drive.feed(*[at(what, second, 30.0) for second in range(1, 5)])
+        assert (view.timeline.span_seconds, view.chosen_span_seconds) == (120.0, 30.0)
+        engine.diagnosis = diagnosis(what)
+        await drive.feed(at(what, 5, 30.0))
+        assert view.timeline.span_seconds == 30.0
+        engine.diagnosis = diagnosis(what, starved(what, lost_of_seconds=150.0))
+        await drive.feed(at(what, 6, 30.0))
+        await drive.press("left_square_bracket")
+        await drive.feed(at(what, 7, 30.0))
+        assert (view.timeline.span_seconds, view.chosen_span_seconds) == (60.0, 60.0)
+
+
 async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:
     """Its own line, not the machine's; in the list and in full, with how it was at its end."""
     job = job_of(what, FIRST, "python train.py", attached=True)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -195,6 +196,43 @@ def test_a_gpu_of_which_nothing_was_found_says_so() -> None:
     view = view_of(what, diagnosis=diagnosis(what.now, replace(found, gpus=found.gpus[:1])))
     view.selected_gpu = what.now.gpus[1].uuid
     assert "nothing found on this GPU (1 elsewhere: d)" in "\n".join(lines_of(view, 120, 40))
+
+
+def test_readings_of_now_stand_behind_the_charts_of_means() -> None:
+    """Under a heading of their own, and not at a moment of the past, or where there is no room."""
+    view = view_of(scene("starved", 1))
+    busy = next(line for line in lines_of(view, 80, 24) if re.search(r"^ *busy ", line))
+    assert re.search(r"\d+%$", busy.rstrip())
+    assert any(line.rstrip().endswith(" now") for line in lines_of(view, 80, 24))
+    assert not any(line.rstrip().endswith(" now") for line in lines_of(view, 60, 24))
+    view = view_of(scene("starved", 1), timeline=Timeline(cursor_seconds=990.0))
+    assert not any(line.rstrip().endswith(" now") for line in lines_of(view, 80, 24))
+
+
+def test_what_a_gpu_does_stands_beside_its_name() -> None:
+    """With the reason why it is throttled in place of the word; one that is gone does not
+    answer."""
+    for scenario, said in (
+        ("throttled", "throttled: thermal"),
+        ("healthy", "fed"),
+        ("lost", "GPU does not answer"),
+    ):
+        what = scene(scenario, 2)
+        gone = next((gpu for gpu in what.now.gpus if gpu.lost), what.now.gpus[0])
+        for size in ((80, 24), (120, 40)):
+            lines = lines_of(view_of(what, selected_gpu=gone.uuid), *size)
+            assert re.search(rf"NVIDIA H200 +{said}", lines[1]), lines[1]
+
+
+def test_a_label_stands_together_with_its_number_on_wide_screens() -> None:
+    """More columns of readings instead, and a blank line between two groups in one."""
+    lines = lines_of(view_of(scene("healthy", 1)), 200, 50)
+    heads = next(line for line in lines if " activity " in line)
+    starts = [heads.index(f"{name} ") for name in ("activity", "links", "memory,", "health")]
+    assert all(0 < later - one <= 44 for one, later in pairwise(starts))
+    narrow = lines_of(view_of(scene("healthy", 1)), 120, 40)
+    at = next(place for place, line in enumerate(narrow) if re.search(r" links  ", line))
+    assert not narrow[at - 1][1:40].strip()
 
 
 def test_zeros_that_say_nothing_are_in_one_line() -> None:

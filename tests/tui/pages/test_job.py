@@ -511,7 +511,7 @@ def test_what_a_job_was_stays_when_it_has_ended() -> None:
     assert any("  GPU 0 busy" in line for line in lines)
 
 
-def test_numbers_that_flicker_are_means_over_the_time_that_is_shown() -> None:
+def test_numbers_that_flicker_are_means_over_a_minute() -> None:
     """Of the main thread, of the workers, and of the rows of processes; a table that is sorted by
     one stands in the order of what it shows."""
     what = scene("starved", 1, seconds=90, attached=True)
@@ -520,10 +520,10 @@ def test_numbers_that_flicker_are_means_over_the_time_that_is_shown() -> None:
     series = view.history.job(one.key, "main_thread_cpu_percent")
     lines = job_drawn(view, 120, 40)
     (row,) = [line for line in lines if " main thread " in line]
-    assert f"{mean_shown(series, view.window):.0f}%" in row
+    assert f"{mean_shown(series, view.window_of_means):.0f}%" in row
     process = next(each for each in what.now.processes if each.gpu_uuid is not None)
     series = view.history.process(process.key, process.gpu_uuid, "cpu_percent")
-    cpu = mean_shown(series, view.window)
+    cpu = mean_shown(series, view.window_of_means)
     (row,) = [line for line in lines if "training process" in line]
     assert f"{cpu:.0f}%" in row
     # As the instant it would be another number.

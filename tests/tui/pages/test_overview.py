@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
+from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Advice, Finding, Gain
 from gpuwatch.tui.charts.strips import DOTS, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.dialogs import problems_dialog
-from gpuwatch.tui.pages.findings import draw_findings
 from gpuwatch.tui.pages.layout import EDGE, Frame
 from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.gpus import gauge, metrics, scaled_metrics
@@ -111,7 +111,7 @@ def test_a_note_about_gpuwatch_is_no_finding() -> None:
     assert any(f" {UNICODE.unread} Power of GPU 0 cannot" in line for line in lines)
     lines = drawn(view_of(noted, diagnosis=diagnosis(noted, starved(noted))), 80, 24)
     assert not any("Power of GPU 0 cannot" in line for line in lines)
-    assert "1 note" in lines[0]
+    assert "1 message" in lines[0]
     grave = dataclasses.replace(note, message="No driver.", severity="error")
     lines = drawn(view_of(dataclasses.replace(what, problems=(grave,))), 80, 24)
     assert any(f" {UNICODE.grave} No driver." in line for line in lines)
@@ -124,9 +124,9 @@ def test_what_is_lost_is_of_a_time_that_is_told() -> None:
     gain = Gain(factor=1.6, low=1.4, high=1.7, limited_by="the GPU")
     one = starved(what, lost_share=0.38, lost_of_seconds=60.0, gain=gain)
     [line] = [text for text in drawn_with(what, one, 80) if "num_workers" in text]
-    assert "38% lost over 1 min  num_workers 2 -> 8, pin_memory=True  about 1.6x as fast" in line
+    assert "num_workers 2 -> 8, pin_memory=True  about 1.6x as fast  38% lost over 1 min" in line
     [line] = [text for text in drawn_with(what, one, 46) if "num_workers" in text]
-    assert "38% lost  num_workers 2 -> 8  ~1.6x" in line
+    assert "num_workers 2 -> 8  ~1.6x  38% lost" in line
     [line] = [text for text in drawn_with(what, one, 36) if "num_workers" in text]
     assert "num_workers 2 -> 8  ~1.6x" in line
     assert "lost" not in line
@@ -175,7 +175,7 @@ def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
     assert "second" in lines[2]
     assert "+1 more" in lines[2]
     assert "aside" not in "\n".join(lines)
-    assert "! 4 notes" in lines[0]
+    assert "! 4 messages" in lines[0]
 
 
 TWO_GPUS = (gpu("GPU-a", 0), gpu("GPU-b", 1))
@@ -241,7 +241,7 @@ def test_the_header_counts_what_its_key_lists() -> None:
         [Problem(source="x", message="Told so.", severity=one) for one in ("info", "warning")]
     )
     view = view_of(snapshot(gpus=(gpu(),), problems=problems))
-    assert "! 2 notes" in drawn(view, 120, 40)[0]
+    assert "! 2 messages" in drawn(view, 120, 40)[0]
     assert problems_dialog(view).text.count("Told so.") == 2
 
 
@@ -281,6 +281,21 @@ def test_means_change_every_two_seconds() -> None:
         said.append(re.search(r"(\d+)%", gpu_lines(frame, "GPU-a")[0])[1])
     assert said[0] == "10"
     assert said[1] == said[2] != said[3] == said[4] != said[5]
+
+
+def test_charts_of_cores_leave_no_hole_and_have_their_means() -> None:
+    """All columns are as long where a few less of them can be; the number is the mean of what is
+    drawn."""
+    store = Store()
+    for second in range(60):
+        cores = (100.0 if second % 2 else 0.0, *[50.0] * 31)
+        now = snapshot(at=float(second), host=Host(name="box", core_percents=cores))
+        store.push(now)
+    lines = list(map(plain, overview.draw_host(View(snapshot=now, history=store), 118, 18)))
+    rows = [re.findall(r" (\d+) +(\d+)% ", line) for line in lines if "▇" in line or "▄" in line]
+    rows = [row for row in rows if len(row) > 1]
+    assert [len(row) for row in rows] == [4] * 8
+    assert {core: percent for row in rows for core, percent in row}["0"] in {"49", "50", "51"}
 
 
 def test_bars_of_cores_are_drawn_anew_every_two_seconds() -> None:
@@ -599,17 +614,19 @@ def test_a_gauge_is_full_at_its_limit_alone(share: float, drawn_as: str) -> None
     assert "".join([text for text, _ in gauge(UNICODE, share, 6, "gauge")]) == drawn_as
 
 
-@pytest.mark.parametrize("page", [overview.draw, draw_findings])
-def test_every_finding_is_written_in_the_colour_of_its_severity(
-    page: Callable[[View, int, int], Frame],
+@pytest.mark.parametrize(("second", "coloured"), [("warning", 1), ("error", 2)])
+def test_the_finding_that_leads_and_errors_are_written_in_the_colour_of_their_severity(
+    second: str, coloured: int
 ) -> None:
-    """The words of each have the colour of their sign."""
+    """Of other findings only the sign is."""
     what = scene("starved", 2)
-    view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now), starved(what.now, 1)))
-    runs = [run for line in page(view, 120, 40).lines for run in line]
-    alarms = [text.strip(" ▲") for text, style in runs if style in {"warn", "s:warn"}]
-    assert len([text for text in alarms if text]) == 2
-    assert len([text for text, style in runs if "▲" in text and style.endswith("warn")]) >= 2
+    one, other = starved(what.now), starved(what.now, 1, severity=second)
+    view = view_of(what, diagnosis=diagnosis(what.now, one, other))
+    runs = [run for line in overview.draw(view, 120, 40).lines for run in line]
+    alarms = [text for text, style in runs if style in {"warn", "error"} and "waits" in text]
+    assert len(alarms) == coloured
+    signs = [text for text, style in runs if text.strip(" ▲■") == "" and style in {"warn", "error"}]
+    assert len([text for text in signs if text.strip()]) + len(alarms) >= 2
 
 
 # -- lists that are longer than the screen --------------------------------------------------------
@@ -777,11 +794,37 @@ def test_the_header_counts_gpus_that_are_gone_apart_from_time_that_is_lost() -> 
     gone, fed = scene("lost", 2), scene("healthy", 2)
     watched = diagnosis(gone.now, starved(gone.now))
     line = drawn(view_of(gone, diagnosis=watched), 120, 40)[0]
-    assert " 1 gone " in line
+    assert re.search(r" 1 gone  1 GPU +\d+% busy ", line)
     assert re.search(r" \d\.\d of 2 GPUs' time lost ", line)
     calm = drawn(view_of(fed, diagnosis=nothing(fed.now)), 120, 40)[0]
     assert "gone" not in calm
     assert "lost" not in calm
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+def test_a_gpu_that_is_gone_says_since_when_and_nothing_stale(size: tuple[int, int]) -> None:
+    """Its charts may reach back to when it was there; the loss is of the time since then."""
+    what = scene("lost", 2)
+    since = what.now.taken_at_unix_seconds - 25.0
+    clock = time.strftime("%H:%M:%S", time.localtime(since))
+    gone = next(place for place, gpu in enumerate(what.now.gpus) if gpu.lost)
+    one = starved(
+        what.now, gone, rule="gpu_lost", severity="error", since_unix_seconds=since,
+        lost_share=1.0, lost_of_seconds=41.0,
+    )  # fmt: skip
+    view = view_of(what, diagnosis=diagnosis(what.now, one), timeline=Timeline(60.0))
+    lines = drawn(view, *size)
+    assert any(f"100% lost since {clock}" in line for line in lines)
+    at = next(place for place, line in enumerate(lines) if " no answer " in line)
+    assert f" since {clock} " in lines[at]
+    assert "range" in "".join(lines[:at])
+    assert "range" not in "".join(lines[at : at + 5])
+
+
+def test_why_a_gpu_is_throttled_stands_beside_the_word() -> None:
+    """In one line with it, where there is room for both."""
+    lines = drawn(view_of(scene("throttled", 1)), 120, 40)
+    assert any(re.search(r"throttled +thermal ", line) for line in lines)
 
 
 def test_advice_comes_before_the_key_that_the_footer_has_too() -> None:
@@ -796,8 +839,8 @@ def test_advice_comes_before_the_key_that_the_footer_has_too() -> None:
 
 @pytest.mark.parametrize(("scenario", "gpus"), [("starved", 1), ("imbalanced", 4), ("mixed", 8)])
 def test_a_process_alone_on_its_gpu_is_as_busy_as_the_gpu(scenario: str, gpus: int) -> None:
-    """Both numbers are means over the time that the charts show, of the driver's fine samples."""
-    what = scene(scenario, gpus, seconds=44)
+    """Both numbers are means over a minute, of the driver's fine samples."""
+    what = scene(scenario, gpus, seconds=90)
     view, compared = view_of(what), 0
     for card in what.now.gpus:
         there = [one for one in what.now.processes if one.gpu_uuid == card.uuid]

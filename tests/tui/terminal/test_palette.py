@@ -104,6 +104,14 @@ def test_without_colour_a_selection_is_seen() -> None:
     assert palette["warn"].bold
 
 
+def test_without_colour_bars_are_dimmed() -> None:
+    """They are the largest areas, and the words in their hue are what is read."""
+    palette = Palette(GPUWATCH_DARK, no_color=True)
+    assert palette["fed.0"].dim
+    assert palette["b:fed.0"].dim
+    assert not palette["fed"].dim
+
+
 def test_idle_time_never_looks_like_work() -> None:
     """Where no quiet ground is to be had, the room above a chart's columns is left as it is."""
     for no_color in (False, True):
@@ -129,7 +137,8 @@ def test_text_can_be_read(theme: Theme) -> None:
 
 
 def test_in_sixteen_colours_a_selected_row_is_of_one_look() -> None:
-    """Plain text turned around, whatever its cells mean; no dark blue; red is for what is lost."""
+    """Plain text turned around, whatever its cells mean; no words in dark blue or magenta, nor in
+    the grey that some terminals have as their ground; red is for what is lost."""
     palette = Palette(themes()["ansi-dark"])
     selected = {palette[f"s:{name}"] for name in ("text", "warn", "dim", "value", "gauge", "key")}
     assert len(selected) == 1
@@ -138,6 +147,9 @@ def test_in_sixteen_colours_a_selected_row_is_of_one_look() -> None:
         assert palette[style].color.name != "blue", style
     assert palette["error"].color.name == "bright_red"
     assert "red" not in palette["throttled"].color.name
+    assert "magenta" not in {palette[name].color.name for name in ("simulated", "throttled")}
+    faint = palette["dim"]
+    assert (faint.color.name, faint.dim) == ("default", True)
 
 
 def test_a_quiet_ground_is_quiet_in_256_colours() -> None:
@@ -180,7 +192,7 @@ def test_the_part_of_a_bar_that_was_no_work_has_the_hue_of_its_cause() -> None:
 def test_bars_of_256_colours_are_as_many_hues_as_words() -> None:
     """The nearest of them to a quieter hue would be grey, and work look like workers."""
     palette = Palette(themes()["gpuwatch-dark"], colours="256")
-    styles = ("fed.0", "worker.0", "main.0", "fed+waiting.1", "fed+throttled.1", "area.0")
+    styles = ("fed.0", "worker.0", "fed+waiting.1", "fed+throttled.1", "area.0")
     assert len({palette[name].color for name in styles}) == len(styles)
     assert palette["fed.3"].color == palette["fed/starved.3"].color == palette["fed.0"].color
 
