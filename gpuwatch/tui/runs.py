@@ -255,7 +255,7 @@ def mark_now(
     findings = () if diagnosis is None else diagnosis.findings
     before = _side(view, _jobs(view, gpus, snapshot), gpus, job, findings, now, seconds)
     at = snapshot.taken_at_unix_seconds
-    return MarkedChange(now, at, gpus, next_run=False, before=before, after_from=now, job=job)
+    return MarkedChange(now, at, gpus, False, now, before, after_from=now, job=job)
 
 
 def mark_run(
@@ -268,7 +268,7 @@ def mark_run(
     seconds = min(_WINDOW_SECONDS, end - before.first_seen)
     side = _side(view, (job,), gpus, job.key, before.findings(ledger), end, seconds)
     now, at = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
-    return MarkedChange(now, at, gpus, next_run=True, before=side, after_from=None, job=after.key)
+    return MarkedChange(now, at, gpus, True, end, side, after_from=None, job=after.key)
 
 
 def is_about(mark: MarkedChange, job: Job) -> bool:

@@ -18,7 +18,7 @@ from gpuwatch.diagnosis.finding import (
 )
 from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, Held, StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
-from gpuwatch.tui.terminal.frame import Line, Run, with_cell
+from gpuwatch.tui.terminal.frame import Line, Run, plain, with_text
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class MarkedChange:
     gpus: tuple[GpuKey, ...]
     next_run: bool
     """The job was started anew, as opposed to marked with a key."""
+    before_until: float
+    """Time up to which what was before was measured: the end of the run before."""
     before: BeforeOrAfter
     after_from: float | None
     """Time from which on it counts; ``None``: a new run that has not used its GPU yet."""
@@ -190,8 +192,8 @@ class ReplayState:
     """Share of the file that the overview knows, 0 to 1."""
     buckets: Sequence[Bucket] = ()
     findings: Sequence[Episode] = ()
-    drawn: tuple[object, list[tuple[float, float] | None]] | None = None
-    """The columns of the bar as they were drawn last, and what of."""
+    drawn: tuple[object, list[tuple[float, float] | None], list[str]] | None = None
+    """The columns of the bar as they were drawn last, with their styles, and what of."""
 
     def show(self, at: float) -> None:
         """Have ``at`` be the moment shown."""
@@ -236,6 +238,19 @@ class ReplayState:
 
 
 _MEANS_EVERY_SECONDS = 2.0
+
+
+_ROOM_FOR_WORDS = 40
+
+
+def _saying(text: str, chart: Sequence[Sequence[Run]], first: int, stop: int) -> list[list[Run]]:
+    """Return ``chart`` with a text in the middle of the cells from ``first`` up to ``stop``, where
+    these have room for it and show nothing."""
+    lines, first = [list(line) for line in chart], max(0, first)
+    row, place = len(lines) // 2, first + (stop - first - len(text)) // 2
+    if place > first and plain(tuple(lines[row]))[place : place + len(text)].isspace():
+        lines[row] = with_text(lines[row], place, text, "dim")
+    return lines
 
 
 @dataclass(slots=True)
@@ -362,18 +377,26 @@ class View:
     ) -> list[list[Run]]:
         """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
         first; blank without a limit. What is drawn is kept for the next frame under ``key``. A
-        chart of how busy a GPU is has the colours of what ``held`` it up, and a line where a change
-        was marked; a ``thin`` one is a line where it has one row."""
+        chart of how busy a GPU is has the colours of what ``held`` it up, a line where a change
+        was marked, and a word for what it cannot show; a ``thin`` one is a line where it has one
+        row."""
         if limit is None:
             return [[(" " * max(0, width), "text")]] * rows
         strip = self.strips.get((*key, width, rows))
         window = self.window if window is None else window
         glyphs = self.glyphs
         drawn = strip.draw(series, window, width, limit, glyphs, style, rows, held, thin=thin)
-        if self.mark is None or held is None or width <= 0:
-            return drawn
-        place = window.grid(width).place(self.mark.at)
-        return [with_cell(line, place, (glyphs.separator, "marker")) for line in drawn]
+        mark = self.mark
+        if mark is not None and held is not None and width > 0:
+            grid = window.grid(width)
+            place = grid.place(mark.at)
+            drawn = [with_text(line, place, glyphs.separator, "marker") for line in drawn]
+            if len(mark.gpus) == len(self.gpus):
+                drawn = _saying("no job", drawn, grid.place(mark.before_until) + 1, place)
+        if self.timeline.moment is not None and width >= _ROOM_FOR_WORDS:
+            known = plain(tuple(drawn[-1])).lstrip()
+            drawn = _saying("not kept", drawn, 0, width - len(known))
+        return drawn
 
     @property
     def column_seconds(self) -> float:

@@ -60,10 +60,11 @@ from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
 from gpuwatch.tui.panels.gpus import GAUGED, LEAD, GpuPainter, common_limits, is_held_back, state_of
 from gpuwatch.tui.panels.job_charts import Together, has_reported
-from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window
+from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window, title_of
 from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,
+    as_of_now,
     begin_row,
     branches,
     brief_command,
@@ -74,6 +75,7 @@ from gpuwatch.tui.panels.table import (
     in_room,
     is_folded,
     share_of_each,
+    short_role,
     state_style,
     width_of_columns,
 )
@@ -147,7 +149,8 @@ def _fact_rows(page: Page) -> int:
     """Rows of facts, as long as each chart and three processes have theirs."""
     assert page.job is not None
     height = page.tall
-    wanted = 1 if height < 14 else 2 if height < 18 or _fits_in_two(page) else 3
+    # What to do comes before what it is.
+    wanted = 0 if height < 14 else 2 if height < 18 or _fits_in_two(page) else 3
     wanted += height >= 14 and has_reported(page.view, page.job)
     return max(0, min(wanted, page.room - job_charts.count_of(page) - 3))
 
@@ -642,19 +645,13 @@ def _commands(members: Sequence[JobMember]) -> Iterator[str]:
         yield "" if same else member.command or member.name or ""
 
 
-_SHORT_ROLES = (("training process", "train"), ("loader worker", "worker"), ("orphaned", "orphan"))
-
-
 def _role_text(row: TreeRow, width: int) -> str:
     """Name of its role; in shorter words where the screen is narrow."""
     name = role_name(row.member)
     name = name if row.machine is None else f"{row.machine}: {name}"
     if row.together:
         name = f"{len(row.together)} {name.replace('worker', 'workers')}"
-    if width < 70:
-        for long, short in _SHORT_ROLES:
-            name = name.replace(long, short)
-    return name
+    return short_role(name) if width < 70 else name
 
 
 # -- drawing --------------------------------------------------------------------------------
@@ -682,16 +679,18 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
         if heading.note(note, apart=1 if note is notes[-1] and out_of_sight else 3).used > used:
             break
     lines, zones = [heading.line()], []
-    ellipsis = view.glyphs.ellipsis
+    ellipsis, past = view.glyphs.ellipsis, view.timeline.moment is not None
+    is_kept = not past or any(one.member.cpu_percent is not None for one in table)
     for entry in table[state.offset : state.offset + height - 1]:
         zones.append(Zone(len(lines), 0, width, "member", entry.key))
         selected = entry.key == state.selected
         focused = selected and not (state.pane_focused or view.in_findings)
         row = begin_row(width, view.glyphs, selected=selected, focused=focused)
-        add_cells(row, columns, entry, ellipsis)
+        # Of the past most is not kept.
+        add_cells(row, columns, entry, ellipsis, unknown="" if past else units.UNKNOWN)
         if has_command:
             row.add(fit_command(entry.command, row.room - 1, ellipsis), "label")
-        lines.append(row.line())
+        lines.append(row.line() if is_kept else as_of_now(row.line()))
     if not table:
         lines.append(Row(width).add("  No process of this job is left.", "dim").line())
     return filled(lines, width, height), zones
@@ -825,8 +824,7 @@ def _keys(view: View) -> Footer:
 
 
 def _of_processes(page: Page) -> Title:
-    text = "processes" if page.view.timeline.moment is None else "processes now"
-    return Title(text, (("t", "fold", "fold"), ("S", "stacks", "stacks")))
+    return Title(title_of(page.view), (("t", "fold", "fold"), ("S", "stacks", "stacks")))
 
 
 _TABLE = Panel("table", _table_rows, _draw_table)

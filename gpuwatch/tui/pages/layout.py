@@ -68,7 +68,7 @@ def band_rows(height: int, gpus: int) -> int:
     if not gpus:
         # Small terminals break the sentence into more lines; on large ones it is wide.
         return 0 if height < 5 else 2 if height < 16 else 4 if 22 <= height < 30 else 3
-    return 0 if height < 9 else 1 if height < 16 else 2 if height < 40 else 3
+    return 0 if height < 9 else 1 if height < 12 else 2 if height < 40 else 3
 
 
 def has_boxes(width: int, height: int) -> bool:
@@ -77,17 +77,18 @@ def has_boxes(width: int, height: int) -> bool:
 
 
 _CAUSE_WIDTH, _ROOMY = 76, 30
+_LOW = 14
 
 
 @lru_cache(maxsize=8)
 def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     """Return the rows for so many GPUs, at least one."""
-    charts = 3 if height >= 24 and width >= 76 else 1
+    charts, low = 3 if height >= 24 and width >= 76 else 1, height < _LOW
     axis, edges = int(height >= 20), 5 if has_boxes(width, height) else 0
     table, least = (
         # Fewer GPUs run fewer processes, and their charts get the room.
-        max(4, height // (8 if gpus == 1 else 5 if gpus <= 4 else 4)),
-        3 if height >= 14 else 2 if height >= 10 else 1,
+        max(3 if low else 4, height // (8 if gpus == 1 else 5 if gpus <= 4 else 4)),
+        2 if low and height >= 10 else 1 if low else 3,
     )
     for host, above, between, kept in (
         (charts, axis, edges, table),
@@ -95,6 +96,8 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
         (1, axis, 0, table),
         (1, axis, 0, least),
         (1, axis, 0, 2),
+        # One process is no table.
+        *([(1, 0, 0, 0), (0, 0, 0, 0)] if low else []),
         (1, 0, 0, least),
     ):
         room = height - 2 - band_rows(height, gpus) - host - above - between - kept
@@ -156,7 +159,7 @@ class Page:
     spans: list[tuple[int, int]] = field(default_factory=list)
     """Places of the charts above the time axis: first cell and width."""
     table_page: int = 1
-    """Rows of the table that are in sight."""
+    """Rows of the table that are in sight; 0: the page has none."""
     below: int = 0
     """Lines below those in sight, which the footer says."""
     lines: list[Line] = field(default_factory=list)

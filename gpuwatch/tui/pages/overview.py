@@ -424,7 +424,8 @@ def _of_processes(page: Page) -> Title:
     view = page.view
     first = gpu_names(processes.gpus_first(view), view.gpus) if view.sort == "gpu" else ""
     by = ("s", f"sort: {view.sort}" + (f", {first} first" if first else ""), "sort")
-    return Title("processes", (("/", "filter", "filter"), by, ("t", "tree", "tree")))
+    text = processes.title_of(view)
+    return Title(text, (("/", "filter", "filter"), by, ("t", "tree", "tree")))
 
 
 _PROCESSES = edge_panel("processes", _of_processes)
@@ -521,7 +522,8 @@ class OverviewScreen(ListScreen):
 
     def action_switch_focus(self) -> None:
         view = self.view
-        if view.focus == "gpus" or not view.gpus:
+        # A low screen with many GPUs has no table.
+        if self.shown.table_page and (view.focus == "gpus" or not view.gpus):
             self._jump(self.position() or 0)
         else:
             view.focus, view.in_findings = "gpus", False

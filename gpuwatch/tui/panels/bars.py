@@ -3,7 +3,8 @@
 The header says where, how fast, how old, and what watching costs; the footer has the keys, most
 needed first, as many as fit, each of which can be clicked. The bar of a recording is like a video
 player's: the whole file from left to right. A column of it is solid up to the lowest and pale up to
-the highest busy share that a GPU had over half a minute; dots were not read yet. Below it stand the
+the highest busy share that a GPU had over half a minute, in the colours of the charts of how busy
+GPUs are; dots were not read yet. Below it stand the
 findings and the time of day, and then where the replay stands.
 """
 
@@ -18,12 +19,13 @@ from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import OwnCost, Snapshot
 from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, lost_gpus
+from gpuwatch.diagnosis.rule import STRAGGLER, GpuState
 from gpuwatch.tui.charts.strips import ASCII, Glyphs, draw_column
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed, has_boxes
 from gpuwatch.tui.panels import time_axis
 from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause_of, readable_findings, rule_of
-from gpuwatch.tui.panels.gpus import LEAD
+from gpuwatch.tui.panels.gpus import FED, LEAD
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right, width_of
 from gpuwatch.tui.view import ReplayState, View
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 _SEVERAL = 2
 """GPUs from which the machine is summed up; one shows all of it in its own row."""
+_CLOCK_WIDTH = 50
+"""Width from which on the header has the time of day, but over a slow link."""
 _IDLE_PERCENT = 1.0
 """Mean utilisation of a GPU that runs nothing."""
 
@@ -151,7 +155,7 @@ def _header_right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str,
             parts.append((time.strftime("%Y-%m-%d", moment), "label"))
     elif cost and width >= 60:
         parts.append((cost, "dim"))
-    if width >= 50 and not view.slow_link:
+    if width >= _CLOCK_WIDTH and not view.slow_link:
         parts.append((time.strftime("%H:%M:%S", moment), "text" if past is None else "warn"))
     return parts
 
@@ -282,11 +286,14 @@ def _place(state: ReplayState, at: float, inner: int) -> int:
     return min(inner - 1, max(0, int((at - state.first) / state.seconds * inner)))
 
 
-def _columns(state: ReplayState, inner: int) -> list[tuple[float, float] | None]:
-    """Lowest and highest half minute of a GPU in each column."""
-    key = (inner, len(state.buckets), state.first, state.last)
+def _columns(
+    view: View, state: ReplayState, inner: int
+) -> tuple[list[tuple[float, float] | None], list[str]]:
+    """Return the lowest and highest half minute of a GPU in each column, and its style: that of the
+    charts of how busy a GPU is."""
+    key = (inner, len(state.buckets), len(state.findings), state.first, state.last)
     if state.drawn is not None and state.drawn[0] == key:
-        return state.drawn[1]
+        return state.drawn[1:]
     columns: list[tuple[float, float] | None] = [None] * inner
     for bucket in state.buckets:
         means = [
@@ -302,15 +309,24 @@ def _columns(state: ReplayState, inner: int) -> list[tuple[float, float] | None]
             columns[place] = (
                 (low, high) if before is None else (min(before[0], low), max(before[1], high))
             )
-    state.drawn = (key, columns)
-    return columns
+    styles = [FED.hue] * inner
+    for one in state.findings:
+        held = _state(one)
+        if held is None or 2 * len(one.gpus) <= len(view.gpus):
+            continue
+        of_busy = rule_of(one.rule).lost_while_busy and held is not STRAGGLER
+        first, last = _ends(state, one, inner)
+        style = held.hue if of_busy else f"{FED.hue}/{held.hue}"
+        styles[first : last + 1] = [style] * (last + 1 - first)
+    state.drawn = key, columns, styles
+    return columns, styles
 
 
 def _band(
     view: View, state: ReplayState, width: int, strip: tuple[int, int], count: int
 ) -> list[Line]:
     glyphs, (first, inner) = view.glyphs, strip
-    columns = _columns(state, inner)
+    columns, styles = _columns(view, state, inner)
     here = _place(state, state.now, inner)
     known = inner
     if state.progress < 1.0:
@@ -327,7 +343,7 @@ def _band(
             elif columns[place] is None and place >= known:
                 row.add(glyphs.dot if number == count - 1 else " ", "dim")
             else:
-                row.add(text[number], f"area.{tones[number]}")
+                row.add(text[number], f"{styles[place]}.{tones[number]}")
         lines.append(row.line())
     return lines
 
@@ -336,39 +352,36 @@ def _marks(view: View, state: ReplayState, width: int, strip: tuple[int, int]) -
     """Draw from when to when something was found, in the hue of what it meant for the GPUs, the
     gravest on top; between, the time of day."""
     first, inner = strip
-    ends = [
-        state.last if one.end_unix_seconds is None else one.end_unix_seconds
-        for one in state.findings
-    ]
-    found = [
-        (
-            one.severity,
-            _place(state, one.begin_unix_seconds, inner),
-            _place(state, end, inner),
-            _hue(one),
-        )
-        for one, end in zip(state.findings, ends, strict=True)
-    ]
-    marks = time_axis.mark_cells(found, inner, view.glyphs)
-    marks[_place(state, state.now, inner)] = (view.glyphs.thumb, "title")
-    for moment, text in time_axis.ticks(state.first, state.last, inner, state.last):
-        place = _place(state, moment, inner)
-        free = marks[max(0, place - 1) : place + len(text) + 2]
-        if place + len(text) < inner and free == [None] * len(free):
-            signs = view.glyphs.tick + text
-            marks[place : place + len(signs)] = [(sign, "dim") for sign in signs]
+    found = [(one.severity, *_ends(state, one, inner), _hue(one)) for one in state.findings]
+    marks, here = time_axis.mark_cells(found, inner, view.glyphs), _place(state, state.now, inner)
+    if marks[here] is None or marks[here] == marks[here - 1]:
+        # Where a finding begins its sign is seen below the needle.
+        marks[here] = view.glyphs.thumb, "title"
+    every = time_axis.ticks(state.first, state.last, inner, state.last)
+    times = [(_place(state, moment, inner), text) for moment, text in every]
     row = _named(width, first, "findings")
-    for mark in marks:
-        row.add(*(mark or (" ", "text")))
+    for cell in time_axis.with_times(marks, times, view.glyphs):
+        row.add(*cell)
     return row.line()
+
+
+def _ends(state: ReplayState, finding: Episode, inner: int) -> tuple[int, int]:
+    """Return the first and the last column of a finding."""
+    end = state.last if finding.end_unix_seconds is None else finding.end_unix_seconds
+    return _place(state, finding.begin_unix_seconds, inner), _place(state, end, inner)
+
+
+def _state(finding: Episode) -> GpuState | None:
+    """Return the state of the GPUs that it holds up."""
+    held = next((one for one in finding.gpus if one not in finding.late), "")
+    return rule_of(finding.rule).state_of(
+        held, finding.late, finding.severity, loses_time=bool(finding.cost_gpu_seconds)
+    )
 
 
 def _hue(finding: Episode) -> str:
     """Return the hue that the charts have where it holds up GPUs, else that of its severity."""
-    held = next((one for one in finding.gpus if one not in finding.late), "")
-    state = rule_of(finding.rule).state_of(
-        held, finding.late, finding.severity, loses_time=bool(finding.cost_gpu_seconds)
-    )
+    state = _state(finding)
     return SEVERITY_STYLES.get(finding.severity, "label") if state is None else state.hue
 
 
@@ -377,12 +390,14 @@ def _status(view: View, state: ReplayState, width: int) -> Line:
     sign, word, style = _doing(state, view.glyphs)
     row.add(f"{sign} ", "key").add(f"{word:<7}", style)
     row.add(f" {f'{state.speed:g}x':<6}", "value")
-    row.add(f" {_clock(state.now, state)}", "title")
-    row.add(f"  {units.age(state.now - state.first)}", "value")
-    row.add(f" of {units.age(state.seconds)}", "label")
+    if width < _CLOCK_WIDTH or view.slow_link:
+        # Else the header has it.
+        row.add(f" {_clock(state.now, state)} ", "title")
+    row.add(f" {units.age(state.now - state.first)}", "value")
+    row.fits(f" of {units.age(state.seconds)}", "label")
     row.fits(f" {state.share * 100:3.0f}%", "label")
     ends = f"{_clock(state.first, state)} - {_clock(state.last, state)} "
-    found, grave = _holding(state)
+    found, grave = _holding(view, state)
     searched = f"{int(state.progress * 100)}% searched" if state.progress < 1.0 else ""
     for text, look in ((_trouble(state), "warn"), (searched, "label"), (found, grave)):
         if text and row.room > 12:
@@ -413,10 +428,12 @@ def _trouble(state: ReplayState) -> str:
     return "no diagnosis at this speed" if state.undiagnosed else ""
 
 
-def _holding(state: ReplayState) -> tuple[str, str]:
-    """Return the gravest finding that holds now, in a few words; else how many findings there
-    are."""
+def _holding(view: View, state: ReplayState) -> tuple[str, str]:
+    """Return the gravest finding that holds now, in a few words, where no verdict above says it;
+    while none holds, how many findings there are."""
     now = state.holding(state.now)
+    if now and view.diagnosis is not None and not state.undiagnosed:
+        return "", "label"
     if now:
         more = f" +{len(now) - 1}" if len(now) > 1 else ""
         return cause_of(now[0]) + more, SEVERITY_STYLES.get(now[0].severity, "label")

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 # -- in a few words: the cause, where, what is lost, what to change -------------------------------
 
 
-_WIDE = 100
-"""Columns in which all of a sentence has room, and what is lost is told from its share."""
+_WIDE, _NARROW = 100, 60
+"""Columns in which all of a sentence has room, and what is lost is told from its share; and those
+below which what to do about the first finding comes before the next one."""
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 
@@ -232,11 +233,14 @@ def losses(finding: Finding, view: View, width: int = _WIDE, *, dated: bool = Fa
     return forms
 
 
-def gains(finding: Finding) -> list[str]:
-    """Return ``about 1.8x as fast, limited by 8 cores``, and in less room without the limit;
-    nothing where nothing is promised."""
+def gains(finding: Finding, width: int = _WIDE) -> list[str]:
+    """Return ``about 1.8x as fast, limited by 8 cores``, in less room without the limit, and on a
+    narrow screen as ``~1.8x``; nothing where nothing is promised."""
     gain = finding.gain
-    return [] if gain is None or gain.factor is None else [clean(gain.says), gain.brief]
+    if gain is None or gain.factor is None:
+        return []
+    least = [f"~{gain.factor:.1f}x"] if width < _NARROW else []
+    return [clean(gain.says), gain.brief, *least]
 
 
 def undecided(unknown: Iterable[Unchecked]) -> dict[str, list[str]]:
@@ -385,6 +389,8 @@ _BRIEF = 46
 _LEAST_ADVICE = 24
 _LOSS_CELLS = len("100% lost")
 _LEAST_NAME = 24
+_THEN = "then: "
+"""Words before what held at a moment in the past; the header says how long ago that was."""
 _EARLY_SECONDS = 30.0
 """A job that has been seen for less has not shown its steady work for as long as it takes."""
 
@@ -401,9 +407,8 @@ def _draw(page: Page, rows: int) -> Drawn:
     if then:
         # What holds now has no colour beside what held then.
         lines = [tuple([(text, "label") for text, _ in line]) for line in lines]
-    # One that is alone has several lines.
-    alone = len(findings) == 1
-    keys = [findings[0 if alone else y].key if findings else None for y in range(len(lines))]
+    at_once = _lines_each(findings, width, free)
+    keys = [findings[y // at_once].key if findings else None for y in range(len(lines))]
     zones = [Zone(len(then) + y, 0, width, "finding", key) for y, key in enumerate(keys)]
     lines = [*then, *lines]
     zones += [Zone(len(lines) + y, 0, width, "problems") for y in range(len(trouble))]
@@ -425,23 +430,24 @@ def _then(page: Page, most: int) -> list[Line]:
         if page.job is None or not one.gpus or not shown.isdisjoint(one.gpus)
     ]
     held.sort(key=lambda one: severity_place(one.severity))
-    ago = f"{units.age(snapshot.monotonic_seconds - moment)} ago: "
     if not held:
         dot = view.glyphs.dot, "text"
-        return _signed(view, dot, f"{ago}no finding held", "text", width, width - 1, 1)
+        return _signed(view, dot, f"{_THEN}no finding held", "text", width, width - 1, 1)
     mark = held[0]
     more = f" (+{len(held) - 1} more)" if len(held) > 1 else ""
     style = SEVERITY_STYLES.get(mark.severity, "warn")
     first = Row(width).add(f" {severity_sign(mark.severity, view.glyphs)} ", style)
-    room = first.room - 1 - len(ago) - len(more)
+    room = first.room - 1 - len(more)
     share = f", {units.share(mark.lost_share)} lost" if mark.lost_share else ""
-    forms = list(shorter_and_shorter(mark, view.gpus, f"{cause_of(mark)}{share}"))
+    forms = [_THEN + one for one in shorter_and_shorter(mark, view.gpus, cause_of(mark) + share)]
+    # The header says how long ago it was, too.
+    forms.insert(1, forms[0].removeprefix(_THEN))
     change = change_in(mark.change, mark.brief, _BRIEF) if most < 3 else ""
     beside = len(_GAP) + width_of(change) if change else 0
     # On one line what to do comes before more words for the cause.
     fits = [(one, taken) for taken in (beside, 0) for one in forms if width_of(one) + taken <= room]
     text, taken = fits[0] if fits else (forms[-1], 0)
-    first.add(fit(f"{ago}{text}{more}", first.room - 1, view.glyphs.ellipsis), style)
+    first.add(fit(f"{text}{more}", first.room - 1, view.glyphs.ellipsis), style)
     if most < 3:
         return [(first.add(_GAP).add(change, "value") if taken else first).line()]
     change = change_in(mark.change, mark.brief, width - 5)
@@ -481,9 +487,10 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
     if not most:
         return []
     if findings:
-        if len(findings) == 1 and most > 1:
+        if _lines_each(findings, width, most) > 1:
             # A job's page says above whose it is.
-            return at_length(view, findings[0], width, most=most, named=page.job is None)
+            tail, named = _more(len(findings) - 1, width), page.job is None
+            return at_length(view, findings[0], width, tail, most=most, named=named)
         return _findings(view, findings, width, most)
     if _has_ended(page):
         what = "nothing was found in" if view.job.decided else "not enough data on"
@@ -512,7 +519,7 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
         text = "not enough data on this job yet" if early else "nothing found in this job"
         text += f" ({len(diagnosis.causes)} elsewhere: d)"
     style = "text" if diagnosis.decided else "label"
-    if len(wrapped(text, width - 4)) > most:
+    if len(wrapped(text, width - 4)) > (most if width >= _NARROW else 1):
         text = _ASIDE.sub("", text)
     well = diagnosis.decided and not diagnosis.findings
     sign = (view.glyphs.good, "fed") if well else (view.glyphs.dot, style)
@@ -527,9 +534,8 @@ def _dated(view: View) -> str:
 def _findings(view: View, findings: Sequence[Finding], width: int, most: int) -> list[Line]:
     """Return a line for each of several: the first, which leads, in its colour."""
     shown = findings[:most]
-    more = len(findings) - len(shown)
-    note = f"+{more} more (d)" if width >= 60 else f"+{more}"
-    room = width - len(note) - 2 if more else width
+    note = _more(len(findings) - len(shown), width)
+    room = width - len(note) - 2 if note else width
     begun = [
         _begin(view, one, width, room, in_a_line=True, quiet=one is not shown[0]) for one in shown
     ]
@@ -539,9 +545,21 @@ def _findings(view: View, findings: Sequence[Finding], width: int, most: int) ->
         _end(view, one, row.pad_to(along), width, room)
         for one, row in zip(shown, begun, strict=True)
     ]
-    if more and rows:
+    if note and rows:
         rows[-1].pad_to(width - len(note) - 1).add(note, "key")
     return [row.line() for row in rows]
+
+
+def _lines_each(findings: Sequence[Finding], width: int, rows: int) -> int:
+    """Return how many of ``rows`` lines a finding has: all where it is alone, or the screen is too
+    narrow for what to do in the line that says what is wrong."""
+    return max(1, rows) if len(findings) == 1 or width < _NARROW else 1
+
+
+def _more(count: int, width: int) -> str:
+    if count <= 0:
+        return ""
+    return f"+{count} more (d)" if width >= _NARROW else f"+{count}"
 
 
 def _begin(
@@ -627,7 +645,7 @@ def at_length(
         return next(iter(fits), "")
 
     every_loss = [] if tail or apart else losses(finding, view, width)
-    every_gain = gains(finding)
+    every_gain = gains(finding, width)
     gain = longest(every_gain[-1:], tail)
     loss = longest(every_loss, gain, tail)
     gain = longest(every_gain, loss, tail)
@@ -682,7 +700,7 @@ def _end(view: View, finding: Finding, row: Row, width: int, room: int) -> Row:
     if text and free >= min(width_of(text), least):
         row.add(_GAP).add(shortened(text, free, view.glyphs.ellipsis), "value")
     free = room - row.used - len(_GAP) - 1
-    if gain := next((one for one in gains(finding) if width_of(one) <= free), ""):
+    if gain := next((one for one in gains(finding, width) if width_of(one) <= free), ""):
         row.add(_GAP).add(gain, "label")
     return row
 
@@ -716,18 +734,20 @@ def mark_line(view: View, width: int) -> Line:
     if before.reported and after.reported:
         _add_reports(row, before, after)
     _add_gain(row, before, after)
-    _add_rules(row, "gone", before, after, "value", view.glyphs.ellipsis)
-    _add_rules(row, "new", after, before, "warn", view.glyphs.ellipsis)
+    _add_rules(row, view, "gone", before, after, "value")
+    _add_rules(row, view, "new", after, before, "warn")
     return row.line()
 
 
 def _add_rules(
-    row: Row, word: str, those: BeforeOrAfter, others: BeforeOrAfter, style: str, ellipsis: str
+    row: Row, view: View, word: str, those: BeforeOrAfter, others: BeforeOrAfter, style: str
 ) -> None:
-    """Add the causes that ``those`` have and ``others`` have not."""
-    text = ", ".join([cause(rule) for rule in those.rules if rule not in others.rules])
+    """Add the causes that ``those`` have and ``others`` have not, as the time axis calls them."""
+    names = {one.rule: cause_of(one) for one in view.spans}
+    rules = [rule for rule in those.rules if rule not in others.rules]
+    text = ", ".join([names.get(rule) or cause(rule) for rule in rules])
     if text and row.room >= len(word) + 12:
-        row.add(f"  {word}: ", "label").add(fit(text, row.room - 1, ellipsis), style)
+        row.add(f"  {word}: ", "label").add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
 
 
 def _add_gain(row: Row, before: BeforeOrAfter, after: BeforeOrAfter) -> None:

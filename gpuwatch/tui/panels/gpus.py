@@ -1002,9 +1002,13 @@ class GpuPainter:
         lines = []
         for number, drawn in enumerate(chart):
             row = Row(self._width) if number else begin
+            if number == 1:
+                row.add(right(metrics[0].field.short, self._number_end), "label")
             row.pad_to(self._lead - 1).add(self._glyphs.axis, "rule")
             lines.append(row.add_runs(drawn, room).line())
-        last = Row(self._width).add(" " * (3 + self._index_width))
+        last = Row(self._width).add(
+            left(f" {metrics[1].field.short}", 3 + self._index_width), "label"
+        )
         return [*lines, self._beside(last, gpu, metrics)]
 
     def brief(self, gpu: Gpu) -> Line:

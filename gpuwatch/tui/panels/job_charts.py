@@ -249,7 +249,9 @@ def lanes(view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool) -> list[
             # Those say it of each.
             of_gpus.pop("sm_active_percent", None)
     elif len(sides) == 1 or not of_gpus:
-        out += [_busy_together(view, side, gpus) for side in sides]
+        # Two are found in the order of their numbers.
+        pair = sorted(sides, key=lambda one: gpus.index(one[0])) if len(gpus) == 2 else sides
+        out += [_busy_together(view, side, gpus) for side in pair]
     else:
         # All are as busy: what tells them apart stands in the place of that.
         out += of_gpus.pop(next(iter(of_gpus)))
@@ -327,7 +329,11 @@ def count_of(page: Page) -> int:
             each = 1 + len(_lanes_of(page, each_gpu=True)) - len(page.gpus)
         page.decided["counts"] = together, each
     reported = has_reported(view, job)
-    most = (3 if height < 18 else 4 if height < 36 else 5) + reported + (reported and height >= 18)
+    most = (
+        (2 if height < 14 else 3 if height < 18 else 4 if height < 36 else 5)
+        + reported
+        + (reported and height >= 18)
+    )
     return min(most, max(cast("tuple[int, int]", page.decided["counts"])))
 
 
@@ -381,7 +387,9 @@ def job_traces(view: View, job: Job) -> list[Trace]:
         wait = replace(wait, label=label, text=units.share(share), series=series)
     count = len(job.having("loader_worker")) if job.members else job.loader_workers or 0
     main = "main threads" if len(job.ranks) > 1 else "main thread"
-    workers = units.plural(count, "worker") if count else "workers"
+    # How many there are is known of now.
+    now = view.timeline.moment is None
+    workers = units.plural(count, "worker") if count and now else "workers"
     percent, rate = units.percent, units.rate
     own = [
         _trace(view, job, "main_thread_cpu_percent", percent, "main", main),
@@ -550,7 +558,11 @@ def _trace(
     the moment that is looked at."""
     series = view.history.job(job.key, name)
     value = _shown(view, series, getattr(job, name))
-    return Trace(kind, label, short or kind, write(value), style or kind, series, **more)
+    text = _NOT_KEPT if value is None and view.timeline.moment is not None else write(value)
+    return Trace(kind, label, short or kind, text, style or kind, series, **more)
+
+
+_NOT_KEPT = "not kept"
 
 
 def _shown(
@@ -753,10 +765,12 @@ def _name(row: Row, trace: Trace, lead: int, ellipsis: str) -> None:
         end = lead - 2
         # Its unit gives way to the number.
         text = text if width_of(text) <= _NARROW_NUMBER else text.removesuffix("MHz")
+        text = units.UNKNOWN if text == _NOT_KEPT else text
         room = min(_NARROW_LABEL, end - 1 - width_of(text))
         row.add(" ").add(left(trace.short, room, ellipsis), "label")
     # Colour is for charts and words of state: a number is what it is.
     style = "text" if trace.is_quiet else "value"
+    style = "label" if text == _NOT_KEPT else style
     row.add(right(text, end - row.used, ellipsis), style)
 
 

@@ -22,6 +22,7 @@ from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,
     always_dim,
+    as_of_now,
     as_one,
     begin_row,
     branches,
@@ -31,6 +32,7 @@ from gpuwatch.tui.panels.table import (
     hidden,
     in_room,
     share_of_each,
+    short_role,
     state_style,
 )
 from gpuwatch.tui.panels.time_axis import shown_process
@@ -342,10 +344,10 @@ COLUMNS: tuple[Column[TableRow], ...] = (
     Column("PID", lambda r: "" if r.together else str(r.process.own_pid), width=8, sort="pid"),
     Column("USER", lambda r: _user(r) or "-", "text", 8, width=8, style=always_dim, sort="user"),
     Column("S", lambda r: r.process.state or "-", "text", 11, width=1, style=state_style),
-    Column(_GPU_MEMORY.short_heading, _gpu_memory, rank=5, width=7, sort="gpu memory"),
+    Column(_GPU_MEMORY.short_heading, _gpu_memory, rank=6, width=7, sort="gpu memory"),
     Column(_BUSY.short_heading, _gpu_busy, rank=2, width=4, sort="busy"),
     Column(_DATA.short_heading, lambda r: r.wait, rank=4, width=4),
-    Column(_CPU.short_heading, _cpu, rank=6, width=_CPU_WIDTH, sort="cpu"),
+    Column(_CPU.short_heading, _cpu, rank=5, width=_CPU_WIDTH, sort="cpu"),
     _column(_MEMORY, rank=9, width=6, sort="memory"),
     _column(_THREADS, rank=12, width=4, style=always_dim),
     Column("TIME", lambda r: _for(r.seconds), rank=10, width=6, style=always_dim, sort="time"),
@@ -397,6 +399,9 @@ def _rows(page: Page) -> int:
 
 def _draw(page: Page, rows: int) -> Drawn:
     view, selected = page.view, page.view.selected_row
+    if rows <= 0:
+        page.table_page = 0
+        return [], []
     table = page.table = table_rows(view, page.table_page)
     places = (place for place, row in enumerate(table) if row.key == selected)
     position = None if selected is None else next(places, None)
@@ -428,7 +433,7 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
     chosen = _chosen(view, width, is_kept=is_kept)
     spark = chosen[-1].width if chosen[-1].runs is not None else 0
     lines, zones = list[Line](), list[Zone]()
-    form = (chosen, width, view.glyphs, bool(view.gpus), past, view.filter_text)
+    form = (chosen, width, view.glyphs, bool(view.gpus), past, is_kept, view.filter_text)
     before_form, before = view.kept.get("rows", (None, {}))
     kept: dict[RowKey, tuple[object, Line]] = {}
     window = spark_window(view)
@@ -442,7 +447,8 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         found = before.get(key) if before_form == form else None
         if found is None or found[0] != shown:
             row = begin_row(width, view.glyphs, selected=selected, focused=focused)
-            found = shown, _line(view, row, entry, chosen)
+            line = _line(view, row, entry, chosen)
+            found = shown, line if is_kept else as_of_now(line)
         kept[key] = found
         lines.append(found[1])
     view.kept["rows"] = form, kept
@@ -492,9 +498,16 @@ def _notes(view: View, total: int, *, is_kept: bool) -> list[str]:
     if view.this_gpu_only:
         parts.append("this GPU only")
     count = count_of(view, total)
-    if not is_kept:
-        parts.append("not kept so far back")
-    return [", ".join([*parts, count]), ", ".join(parts), *parts[:1]] if parts else [count]
+    if is_kept:
+        return [", ".join([*parts, count]), ", ".join(parts), *parts[:1]] if parts else [count]
+    told = ", ".join([*parts, "not kept so far back", count])
+    return [told, ", ".join([*parts, count]), *parts[:1]]
+
+
+def title_of(view: View) -> str:
+    """Return what the processes are called in the edge above them: beside charts of the past they
+    are still those of now."""
+    return "processes" if view.timeline.moment is None else "processes now"
 
 
 def count_of(view: View, total: int) -> str:
@@ -540,7 +553,10 @@ def _line(view: View, row: Row, entry: TableRow, chosen: Sequence[Column[TableRo
     row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
     style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
     # It ends where the note in the heading does.
-    said = fit_command(entry.command, row.room - 1, ellipsis, entry.rank)
+    command = entry.command
+    if entry.together and len(command) >= row.room:
+        command = short_role(command)
+    said = fit_command(command, row.room - 1, ellipsis, entry.rank)
     words = [re.escape(one) for one in view.filter_text.split() if not one.startswith(USER)]
     matched = re.compile(f"({'|'.join(words)})", re.IGNORECASE) if words else _NOTHING
     for place, part in enumerate(matched.split(said)):

@@ -13,7 +13,7 @@ from gpuwatch.jobs.identity.programs import PYTHON, parse_python, recognise
 from gpuwatch.outputs import terminal
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Glyphs
-from gpuwatch.tui.terminal.frame import Row, Zone, fit, fit_middle, left, right, width_of
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, fit_middle, left, right, width_of
 from gpuwatch.tui.view import View
 
 Item = TypeVar("Item")
@@ -90,6 +90,20 @@ def add_cells(
             style = "dim" if text in _STEPS_BACK else "text"
         # The blank in the same style: one run less.
         row.add(place(text, one.width, ellipsis) + gap, style)
+
+
+def as_of_now(line: Line) -> Line:
+    """Return a row quieter, but for its chart and its mark: of the moment that is looked at nothing
+    is known of it."""
+    return tuple(
+        [
+            (text, look if look.startswith(_KEPT) else f"{look[: 2 * (look[1:2] == ':')]}dim")
+            for text, look in line
+        ]
+    )
+
+
+_KEPT = ("gauge", "s:marker")
 
 
 def begin_row(width: int, glyphs: Glyphs, *, selected: bool, focused: bool) -> Row:
@@ -217,7 +231,7 @@ def is_folded(view: View, count: int, room: int) -> bool:
     return count > room if view.folded is None else view.folded
 
 
-_FEW_ROWS = 4
+_FEW_ROWS = 5
 """A table of fewer rows has none for a launcher."""
 
 
@@ -281,6 +295,16 @@ def as_one(family: Sequence[Shown]) -> Shown:
     if isinstance(first, JobMember):
         readings["role_guessed"] = any(one.role_guessed for one in family)
     return replace(first, state=max(states, key=states.count), **readings)
+
+
+_SHORT_ROLES = (("training process", "train"), ("loader worker", "worker"), ("orphaned", "orphan"))
+
+
+def short_role(name: str) -> str:
+    """Return the name of a role in shorter words."""
+    for long, short in _SHORT_ROLES:
+        name = name.replace(long, short)
+    return name
 
 
 def share_of_each(text: str, count: int, width: int) -> str:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from math import ceil
 from operator import itemgetter
 from typing import TypeVar
 
@@ -26,8 +25,16 @@ from gpuwatch.core.store import (
 )
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
-from gpuwatch.tui.charts.strips import ASCII, HIGHEST, Columns, Glyphs, TimeWindow, mean_shown
-from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_about, marks_at
+from gpuwatch.tui.charts.strips import (
+    ASCII,
+    HIGHEST,
+    UNICODE,
+    Columns,
+    Glyphs,
+    TimeWindow,
+    mean_shown,
+)
+from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_about, marks_at, span_in
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.findings import cause_of, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
@@ -167,10 +174,9 @@ def _value(view: View, series: Series | None, *, whole: bool = False) -> float |
     return round(column.mean) if whole else column.mean
 
 
-_CLOCK_CELLS, _CLOSE_CELLS = 14, 11
-_DATE_CELLS = 17
-"""A mark with its text, and some room before the next; less where there would be few marks."""
-_FEW_MARKS = 3
+_FAR_CELLS, _CLOCK_CELLS, _MINUTE_CELLS, _MANY = 14, 11, 9, 4
+"""Cells from one mark to the next, as long as there are that many; else with its text, with and
+without seconds, and some room before the next."""
 
 _STYLES = {"error": "error", "warning": "warn", "info": "key"}
 
@@ -193,11 +199,11 @@ def ticks(begin: float, end: float, cells: int, now: float) -> Iterator[tuple[fl
     one, says the date."""
     dated = _day(begin) != _day(now) or _day(end) != _day(now)
     # Round by the clock on the wall, not by that of Greenwich.
-    shift = time.localtime(begin).tm_gmtoff
-    for room in (_DATE_CELLS,) if dated else (_CLOCK_CELLS, _CLOSE_CELLS):
-        least = (end - begin) / max(1, cells) * room
-        spacing, moments = units.round_marks(begin + shift, end - begin, least)
-        if len(moments) >= _FEW_MARKS:
+    shift, each = time.localtime(begin).tm_gmtoff, (end - begin) / max(1, cells)
+    for least in (_FAR_CELLS, _MINUTE_CELLS, _CLOCK_CELLS):
+        spacing, moments = units.round_marks(begin + shift, end - begin, each * least)
+        many = (end - begin) / spacing >= _MANY
+        if many if least == _FAR_CELLS else spacing >= 60:
             break
     form = "%H:%M:%S" if spacing < 60 else "%H:%M"
     day = None if dated else _day(now)
@@ -229,14 +235,15 @@ def draw(
     *,
     gpus: Collection[GpuKey] | None = None,
     said: str = "",
+    has_range: bool = False,
 ) -> tuple[Line, list[Zone]]:
     """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor. ``gpus``:
     only findings about these are on it. ``said``: the rule whose finding the page is about, which
-    is not named again."""
+    is not named again. ``has_range``: it says how much time that is, where there is room."""
     row = Row(width)
     zones: list[Zone] = []
     offset = _wall_offset(view)
-    changed = None if view.mark is None else view.mark.at
+    changed = _changed(view)
     marks = view.spans if gpus is None else marks_about(view.spans, gpus)
     for start, cells in spans:
         if cells <= 0:
@@ -244,7 +251,12 @@ def draw(
         grid = window.grid(cells)
         if not zones and start > _LABEL_CELLS:
             found = marks_at(marks, grid.begin_seconds, grid.end_seconds)
-            row.pad_to(2).add(_named(found, start - 3, view.glyphs, said), "label")
+            name = _named(found, None if is_shown(view) else window.now, said)
+            row.pad_to(2).add(fit(name, start - 3, view.glyphs.ellipsis), "label")
+            text = span_in(window.span_seconds, "smh") if has_range else ""
+            if text and start - 2 - len(text) >= row.used:
+                # Below the scale of the charts.
+                row.pad_to(start - 1 - len(text)).add(text, "dim")
         row.pad_to(start)
         for text, style in axis(marks, window, cells, offset, view.glyphs, changed):
             row.add(text, style)
@@ -252,13 +264,31 @@ def draw(
     return row.line(), zones
 
 
-def _named(found: Sequence[FindingMark], cells: int, glyphs: Glyphs, said: str) -> str:
+def _named(found: Sequence[FindingMark], now: float | None, said: str) -> str:
     """Return what the finding that is shown is called, unless that is ``said``, or how many there
-    are."""
+    are besides notes; whether it is over, where that is seen from ``now``."""
+    found = [one for one in found if one.severity != "info"] or found
     rules = {one.rule for one in found}
     if len(rules) > 1:
         return units.plural(len(rules), "finding")
-    return fit(cause_of(found[0]), cells, glyphs.ellipsis) if rules - {said} else ""
+    over = now is not None and all(
+        one.end_seconds is not None and one.end_seconds < now for one in found
+    )
+    return ("was: " if over else "") + cause_of(found[-1]) if rules - {said} else ""
+
+
+Changed = tuple[float, str, str]
+"""Moment of a change, and how busy GPUs were before and after; empty where that is not known."""
+
+
+def _changed(view: View) -> Changed | None:
+    mark = view.mark
+    if mark is None:
+        return None
+    sides = (mark.before, mark.after)
+    means = [None if one is None else one.busy_percent for one in sides]
+    known = [units.percent(one) for one in means if one is not None]
+    return (mark.at, known[0], known[1]) if len(known) == 2 else (mark.at, "", "")
 
 
 _LABEL_CELLS = 12
@@ -271,10 +301,11 @@ def axis(
     cells: int,
     offset: float,
     glyphs: Glyphs,
-    changed: float | None = None,
+    changed: Changed | None = None,
 ) -> list[Run]:
     """Draw ``cells`` cells: ticks with their times, over them the findings, the moment of a change
-    that was marked, and the cursor."""
+    that was marked, with what was before and after, and the cursor. Where a time has no room its
+    tick is alone."""
     grid = window.grid(cells)
     # A time is read rather than the line that says how long a finding held, and not at all where
     # a sign would stand in it.
@@ -285,26 +316,56 @@ def axis(
         for one, end in zip(marks, ends, strict=True)
     ]
     over = mark_cells(found, cells, glyphs)
-    for at, sign in (
-        (changed, (glyphs.mark, "marker")),
-        (window.cursor, (glyphs.separator, "c:value")),
-    ):
-        place = -1 if at is None else grid.place(at)
-        if 0 <= place < cells:
-            over[place] = sign
-    out = [cell or (" ", "dim") for cell in over]
+    if changed is not None:
+        _mark_change(over, grid.place(changed[0]), changed[1:], glyphs)
+    cursor = -1 if window.cursor is None else grid.place(window.cursor)
+    if 0 <= cursor < cells:
+        over[cursor] = glyphs.separator, "c:value"
     latest = min(window.now, grid.end_seconds)
     begin = grid.begin_seconds + offset
-    filled = ceil((latest - grid.begin_seconds) / grid.column_seconds)
-    for moment, text in ticks(begin, latest + offset, filled, window.now + offset):
-        place, end = grid.place(moment - offset), grid.place(moment - offset) + len(text) + 1
-        # With a blank or a line before it and behind it.
-        room = over[max(0, place - 1) : end + 1]
-        free = all(cell is None or cell[0] == glyphs.rule for cell in room)
-        if place >= 0 and end <= cells and free:
-            out[place:end] = [(one, "dim") for one in glyphs.tick + text]
+    every = ticks(begin, grid.end_seconds + offset, cells, window.now + offset)
+    times = [(grid.place(at - offset), text) for at, text in every if at - offset <= latest]
+    out = with_times(over, times, glyphs)
     groups = groupby(out, key=itemgetter(1))
     return [("".join([text for text, _ in group]), style) for style, group in groups]
+
+
+def with_times(
+    cells: Sequence[Run | None], times: Iterable[tuple[int, str]], glyphs: Glyphs
+) -> list[Run]:
+    """Return ``cells`` with times in their places, where they have a blank or a line before and
+    behind them; where a time has no room its tick is alone."""
+    out = [cell or (" ", "dim") for cell in cells]
+    for place, text in times:
+        end, before = place + len(text) + 1, int(place > 0)
+        room = [one for one, _ in out[max(0, place - 1) : end + 1]]
+        if not 0 <= place < len(out) or not _BLANKS.issuperset(room[: before + 2]):
+            continue
+        if end <= len(out) and _BLANKS.issuperset(room):
+            out[place:end] = [(one, "dim") for one in glyphs.tick + text]
+        else:
+            out[place] = glyphs.tick, "dim"
+    return out
+
+
+_BLANKS = {" ", UNICODE.rule, ASCII.rule}
+
+
+def _mark_change(
+    over: list[Run | None], place: int, sides: tuple[str, str], glyphs: Glyphs
+) -> None:
+    """Set the sign of a change in its place and, where both have room, what was on either side."""
+    if not 0 <= place < len(over):
+        return
+    over[place] = glyphs.mark, "marker"
+    words = ("before ", "after ") if len(over) >= _ROOM_FOR_SIDES else ("", "")
+    before, after = [f" {word}{side} " for word, side in zip(words, sides, strict=True)]
+    if all(sides) and place >= len(before) and place + len(after) < len(over):
+        over[place - len(before) : place] = [(one, "label") for one in before]
+        over[place + 1 : place + 1 + len(after)] = [(one, "label") for one in after]
+
+
+_ROOM_FOR_SIDES = 70
 
 
 def mark_cells(
@@ -437,7 +498,9 @@ def _spread(column: Column, unit: Unit) -> str:
 
 def _draw_axis(page: Page, _rows: int) -> Drawn:
     mine = None if page.job is None else page.job.gpu_uuids
-    line, zones = draw(page.view, page.window, page.spans, page.width, gpus=mine)
+    # Boxes have the range in a title.
+    spans, has_range = page.spans, not page.boxed
+    line, zones = draw(page.view, page.window, spans, page.width, gpus=mine, has_range=has_range)
     return [line], zones
 
 

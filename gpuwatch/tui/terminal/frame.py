@@ -233,12 +233,18 @@ def on_ground(line: Sequence[Run], start: int, stop: int, ground: str) -> Line:
     return (*cut(line, 0, start), *other, *cut(line, stop, _END))
 
 
-def with_cell(line: Sequence[Run], place: int, cell: Run) -> list[Run]:
-    """Return ``line`` with ``cell`` in the place of one of its cells; as it is if it has none
-    there."""
-    if not cut(line, place, place + 1):
+def with_text(line: Sequence[Run], place: int, text: str, style: str) -> list[Run]:
+    """Return ``line`` with ``text`` in its cells from ``place`` on, each on the ground that it has;
+    as it is if it has no such cells."""
+    under = cut(line, place, place + len(text))
+    if place < 0 or sum([len(cells) for cells, _ in under]) < len(text):
         return list(line)
-    return [*cut(line, 0, place), cell, *cut(line, place + 1, _END)]
+    runs, start = list[Run](), 0
+    for cells, look in under:
+        ground = look[: 2 * (look[1:2] == ":")]
+        runs.append((text[start : start + len(cells)], ground + style))
+        start += len(cells)
+    return [*cut(line, 0, place), *runs, *cut(line, place + len(text), _END)]
 
 
 def to_ascii(text: str) -> str:

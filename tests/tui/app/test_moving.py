@@ -158,6 +158,14 @@ async def test_the_table_follows_the_typing() -> None:
         assert drive.table == [1, 2]
 
 
+async def test_the_cursor_stays_on_the_gpus_where_there_is_no_table() -> None:
+    """Eight GPUs fill the smallest terminal: no key moves the cursor out of sight."""
+    async with driven(machine(process(1), gpus=8), size=SMALL) as drive:
+        await drive.press("tab", *["down"] * 9)
+        assert drive.view.focus == "gpus"
+        assert drive.view.selected_gpu == "GPU-7"
+
+
 async def test_where_nothing_is_listed_only_up_leads_out() -> None:
     """The table is empty: down stays in it, up leads to the last GPU."""
     async with driven(machine(process(1))) as drive:

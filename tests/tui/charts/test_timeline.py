@@ -14,6 +14,7 @@ from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Timeline, mark_at, 
 from gpuwatch.tui.panels import time_axis
 from gpuwatch.tui.panels.gpus import held_up, state_of
 from gpuwatch.tui.terminal.frame import plain
+from gpuwatch.tui.view import BeforeOrAfter, MarkedChange
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import GLYPHS, history_of, scene, view_of
 
@@ -93,11 +94,47 @@ def test_a_window_over_midnight_says_the_days() -> None:
     """The first mark of each day has its date, the others none; so has one of another day."""
     end = MIDNIGHT + 4 * 3600
     texts = tick_texts(end - 12 * 3600, end, end)
-    assert texts[0] == "20 Mar 18:00"
+    assert texts[0] == "20 Mar 16:00"
     assert "21 Mar 00:00" in texts
     assert sum("Mar" in text for text in texts) == 2
     noon = MIDNIGHT + 12 * 3600
     assert tick_texts(noon, noon + 3600, noon + 86400)[0] == "21 Mar 12:00"
+
+
+@pytest.mark.parametrize("span", SPANS)
+@pytest.mark.parametrize("cells", [51, 88])
+def test_charts_of_every_range_have_three_times_below_them(span: float, cells: int) -> None:
+    """On a screen of 80 columns as on wider ones, whenever that is."""
+    for now in (MIDNIGHT + 11.0, MIDNIGHT + 43_217.0):
+        runs = time_axis.axis([], TimeWindow(now, span), cells, 0.0, UNICODE)
+        assert "".join([text for text, _ in runs]).count(UNICODE.tick) >= 3
+
+
+def test_a_time_that_has_no_room_leaves_its_tick() -> None:
+    """A sign would stand in it."""
+    now = MIDNIGHT + 60.0
+    mark = FindingMark(rule="gpu_lost", severity="error", summary="", begin_seconds=now - 8.0)
+    runs = time_axis.axis([mark], TimeWindow(now, 30.0), 60, 0.0, UNICODE)
+    line = "".join([text for text, _ in runs])
+    assert re.search(r"╵00:00:40 +╵ +■", line)
+
+
+def test_the_axis_has_both_sides_of_a_change() -> None:
+    """Beside its sign, with a word for each where the chart is wide."""
+    view = view_of(scene("starved", 1))
+    before, after = [
+        BeforeOrAfter(busy_percent=busy, samples_per_second=None, data_wait_share=None, rules=())
+        for busy in (31.0, 94.0)
+    ]
+    at = view.window.now - 14.0
+    view.mark = MarkedChange(at, 0.0, (), False, at, before, after_from=at, after=after)
+    for width, said in ((120, " before 31% ◆ after 94% "), (80, " 31% ◆ 94% ")):
+        line, _ = time_axis.draw(view, view.window, [(28, width - 29)], width)
+        assert said in plain(line)
+    view.mark.after = None
+    line, _ = time_axis.draw(view, view.window, [(28, 51)], 80)
+    assert "◆" in plain(line)
+    assert "31%" not in plain(line)
 
 
 @given(
@@ -254,3 +291,32 @@ def test_the_axis_says_which_findings_it_shows() -> None:
     ]
     line, _ = time_axis.draw(view, view.window, [(28, 60)], 100)
     assert plain(line).startswith(" " * 27)
+
+
+def test_the_axis_says_that_a_finding_is_over() -> None:
+    """Seen from now; at a moment in the past it is just what was found."""
+    view = view_of(scene("starved", 1))
+    now = view.window.now
+    view.spans = [
+        FindingMark(
+            rule="loader_cpu_bound",
+            severity="warning",
+            summary="",
+            begin_seconds=now - 9.0,
+            end_seconds=now - 5.0,
+        )
+    ]
+    for timeline, said in (
+        (Timeline(), "  was: loader is CPU-bound "),
+        (Timeline(30.0, now, now - 7.0), "  loader is CPU-bound  "),
+    ):
+        view.timeline = timeline
+        line, _ = time_axis.draw(view, view.window, [(28, 60)], 100)
+        assert plain(line).startswith(said)
+
+
+def test_the_axis_says_how_much_time_it_shows() -> None:
+    """Where no title says it, and the name of a finding leaves room for it."""
+    view = view_of(scene("starved", 1))
+    line, _ = time_axis.draw(view, view.window, [(28, 60)], 100, has_range=True)
+    assert plain(line)[:28].endswith(" 30s ")

@@ -121,6 +121,20 @@ async def test_the_overview_compares_runs_that_nobody_looks_at(what: Snapshot) -
         assert "gone: loader is CPU-bound" in line
 
 
+async def test_the_time_between_two_runs_says_that_there_was_no_job() -> None:
+    """In the chart of the only GPU, where what was measured leaves room for it."""
+    what = dataclasses.replace(scene("starved", 1).now, taken_at_unix_seconds=FIRST[1])
+    first, second = [job_of(what, key, "python train.py") for key in (FIRST, SECOND)]
+    async with driven(at(what, 0, 24.0, first), (120, 40), engine=HandEngine()) as drive:
+        await drive.feed(*[at(what, now, 24.0, first) for now in range(1, 40)])
+        await drive.feed(*[at(what, now, 0.0) for now in range(40, 66)])
+        assert "no job" not in drive.text
+        await drive.feed(*[at(what, now, 60.0, second) for now in range(66, 90)])
+        (line,) = [text for text in drive.lines if "no job" in text]
+        sign = next(text for text in drive.lines[4:] if UNICODE.mark in text).index(UNICODE.mark)
+        assert line.index("no job") < sign
+
+
 async def test_what_the_person_marked_stays_while_other_jobs_come_and_go(what: Snapshot) -> None:
     """The next run of a job on another GPU is not told in its place."""
     mine = job_of(what, FIRST, "python train.py")

@@ -16,7 +16,7 @@ from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.dialogs import problems_dialog
 from gpuwatch.tui.pages.findings import draw_findings
-from gpuwatch.tui.pages.layout import Frame
+from gpuwatch.tui.pages.layout import EDGE, Frame
 from gpuwatch.tui.panels import processes
 from gpuwatch.tui.panels.gpus import gauge, metrics, scaled_metrics
 from gpuwatch.tui.panels.table import fit_command
@@ -127,8 +127,33 @@ def test_what_is_lost_is_of_a_time_that_is_told() -> None:
     [line] = [text for text in drawn_with(what, one, 80) if "num_workers" in text]
     assert "num_workers 2 -> 8, pin_memory=True  about 1.6x as fast  38% lost over 1 min" in line
     [line] = [text for text in drawn_with(what, one, 46) if "num_workers" in text]
-    assert "num_workers 2 -> 8  about 1.6x as fast" in line
+    assert "num_workers 2 -> 8  ~1.6x  38% lost" in line
+    [line] = [text for text in drawn_with(what, one, 36) if "num_workers" in text]
+    assert "num_workers 2 -> 8  ~1.6x" in line
     assert "lost" not in line
+
+
+def test_the_smallest_terminal_says_what_to_do_of_the_first_finding() -> None:
+    """At 40x12 the cure stands below the sentence, and the other findings are counted."""
+    what = scene("starved", 8).now
+    found = diagnosis(what, starved(what), degraded(what, 3))
+    first, second = drawn(view_of(what, diagnosis=found), 40, 12)[1:3]
+    assert "workers maxed out" in first
+    assert "num_workers 2 -> 8" in second
+    assert second.rstrip().endswith("+1")
+
+
+def test_the_smallest_terminal_has_a_row_for_each_of_eight_gpus() -> None:
+    """A table of one process gives way to the GPUs that would be out of sight."""
+    lines = drawn(view_of(scene("starved", 8)), 40, 12)
+    assert [line[2] for line in lines[3:11]] == list("01234567")
+    assert not any("COMMAND" in line for line in lines)
+
+
+def test_loader_workers_are_one_row_in_the_smallest_terminal() -> None:
+    """How many there are and what each uses of a core fits 40 columns."""
+    lines = drawn(view_of(scene("starved", 1)), 40, 12)
+    assert any("2x99%" in line and "2 workers" in line for line in lines)
 
 
 def drawn_with(what: Snapshot, one: Finding, width: int) -> list[str]:
@@ -672,7 +697,8 @@ def test_the_past_is_said_before_what_holds_now(size: tuple[int, int]) -> None:
     now; the clock shows that moment."""
     frame = overview.draw(looking_back(40.0, LOADER), *size)
     lines = texts(frame.lines)
-    first = next(y for y, line in enumerate(lines) if "19m20 ago: " in line)
+    assert "19m20 AGO" in lines[0]
+    first = next(y for y, line in enumerate(lines) if "then: " in line)
     assert "66%" in lines[first]
     assert ("num_workers 6 -> 9" in lines[first + 1]) is (size[1] == 40)
     later = next(y for y, line in enumerate(lines) if "now: " in line)
@@ -699,8 +725,9 @@ def test_a_past_of_which_no_process_is_kept_is_blank(size: tuple[int, int]) -> N
     rows = [plain(frame.lines[zone.y]) for zone in frame.zones if zone.action == "process"]
     assert rows
     assert not any(re.search(r" - | -$", row) for row in rows)
-    noted = [line for line in map(plain, frame.lines) if "not kept so far back" in line]
+    noted = [line for line in map(plain, frame.lines) if "3 processes now" in line]
     assert len(noted) == 1
+    assert ("not kept so far back" in noted[0]) is (size[0] == 120)
     assert not re.search("GPU-MEM| CPU |THR", noted[0])
     under = [
         sum(len(text) for text, style in line if style.startswith("c:")) for line in frame.lines
@@ -716,7 +743,40 @@ def test_findings_of_the_past_are_counted_gravest_first() -> None:
     """Several that held at the moment: the gravest is said."""
     lost = dataclasses.replace(LOADER, severity="error", rule="gpu_lost", summary="GPU 0 is gone")
     text = "\n".join(drawn(looking_back(40.0, LOADER, lost), 120, 40))
-    assert "19m20 ago: GPU 0 is gone (+1 more)" in text
+    assert "then: GPU 0 is gone (+1 more)" in text
+
+
+def test_the_sentence_of_a_past_finding_is_the_longest_that_fits() -> None:
+    """Before it gets shorter, the word before it is left out."""
+    long = dataclasses.replace(LOADER, summary=LOADER.summary + ", of 32 cores that it may use")
+    for width, said in ((160, f"then: {long.summary}"), (109, f" {long.summary}")):
+        text = "\n".join(drawn(looking_back(40.0, long), width, 40))
+        assert said in text
+        assert ("then: " in text) is (width == 160)
+
+
+def test_processes_of_now_step_back_beside_charts_of_the_past() -> None:
+    """The panel says that it is about now, and its rows are dim, as nothing of then is known."""
+    view = view_of(scene("starved", 1, seconds=60))
+    now = view.window.now
+    view.timeline = Timeline(300.0, now, now - 200.0)
+    frame = overview.draw(view, 120, 40)
+    assert any("processes now" in line for line in texts(frame.lines))
+    rows = [frame.lines[zone.y] for zone in frame.zones if zone.action == "process"]
+    looks = {look for row in rows for text, look in row if not text.isspace()}
+    assert {look for look in looks if not look.startswith("gauge")} <= {"dim", EDGE}
+
+
+def test_what_was_not_kept_is_told_from_idle() -> None:
+    """Charts say so in the part of them that has nothing, while the past is looked at."""
+    view = view_of(scene("starved", 1, seconds=60))
+    now = view.window.now
+    view.timeline = Timeline(300.0, now, now - 200.0)
+    lines = drawn(view, 80, 24)
+    assert any(re.search(r"main thread +not kept +100", line) for line in lines)
+    assert sum(re.search(r"│ +not kept +", line) is not None for line in lines) >= 2
+    view.timeline = Timeline(300.0)
+    assert "not kept" not in "\n".join(drawn(view, 80, 24))
 
 
 # -- what charts mean -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.outputs.export import JsonLinesWriter
+from gpuwatch.tui.charts.strips import UNICODE
 from gpuwatch.tui.pages.screen import Dialog
 from gpuwatch.tui.panels.gpus import LEAD
 from tests.support.long_recording import Piece, snapshots
@@ -129,7 +130,7 @@ async def test_starved_stretch_is_found_with_one_key(night: Path) -> None:
         await drive.arrived()
         assert 0 <= drive.now - (STARVED - BEGIN) <= 120
         assert "num_workers" in drive.text
-        assert "loader is CPU-bound" in drive.lines[-2]
+        assert "loader is CPU-bound" in drive.text
         await drive.press("d")
         assert "loader" in drive.text
         assert "REPLAY" in drive.lines[0]
@@ -143,7 +144,7 @@ async def test_a_finding_of_a_short_recording_is_gone_to_before_its_end(tmp_path
         await drive.press("n")
         await drive.arrived()
         assert 25.0 <= drive.now <= 35.0
-        assert "loader is CPU-bound" in drive.lines[-2]
+        assert "loader is CPU-bound" in drive.text
         await drive.press("n")
         await drive.arrived()
         assert "no finding begins later" in drive.text
@@ -175,7 +176,7 @@ async def test_finding_is_gone_to_where_the_file_does_not_tell_it(stream: Path) 
         await drive.known()
         await drive.press("n")
         await drive.until(lambda: drive.now > 20.0)
-        assert "loader is CPU-bound" in drive.lines[-2]
+        assert "loader is CPU-bound" in drive.text
 
 
 @pytest.mark.parametrize("leaves", [False, True])
@@ -200,7 +201,7 @@ async def test_a_finding_that_is_not_read_yet_is_gone_to_once_it_is(
             assert player.pending_seek is None
         else:
             await drive.until(lambda: drive.now > 20.0)
-            assert "loader is CPU-bound" in drive.lines[-2]
+            assert "loader is CPU-bound" in drive.text
 
 
 async def test_picture_after_a_jump_is_the_one_that_played_up_to_it_has(night: Path) -> None:
@@ -417,3 +418,27 @@ async def test_the_bar_says_what_it_is_and_when(night: Path) -> None:
         assert "findings" in texts[2]
         assert re.search(r"╵20:\d\d", texts[2])
         assert "starved" in {style.partition(".")[0] for _, style in bar[2]}
+
+
+async def test_the_whole_recording_has_the_colours_of_the_charts(night: Path) -> None:
+    """Where a finding held GPUs up, the room above what was work has its hue."""
+    async with played(tape_of(night), (120, 40)) as drive:
+        await drive.known()
+        looks = {style.partition(".")[0] for _, style in drive.app.screen.canvas.lines[-4]}
+        assert {"fed", "fed/starved"} <= looks
+
+
+async def test_the_needle_hides_no_finding_and_nothing_is_said_twice(night: Path) -> None:
+    """Where it stands at the beginning of one, its sign is seen; the verdict says which it is, and
+    the header when that was."""
+    async with played(tape_of(night), (120, 40)) as drive:
+        await drive.known()
+        count = drive.lines[-3].count(UNICODE.warning)
+        await drive.press("space", "n")
+        await drive.arrived()
+        assert count >= 1
+        assert drive.lines[-3].count(UNICODE.warning) == count
+        assert "CPU-bound" not in drive.lines[-2]
+        clock = re.search(r"\d\d:\d\d:\d\d", drive.lines[0])
+        assert clock is not None
+        assert not drive.lines[-2].count(clock[0])

@@ -185,7 +185,7 @@ _BESIDE = Advice(
 )
 _FILES = Advice(
     "Look at what that rank loads: its files, their storage, its num_workers.",
-    brief="Look at its files, storage and num_workers",
+    brief="See its num_workers, files, storage",
     setting="num_workers",
     why="the other ranks get their data in time",
 )
