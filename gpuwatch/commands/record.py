@@ -111,8 +111,9 @@ def record_command(
 ) -> int:
     """Record this machine into FILE, for replay, report, compare and diagnose.
 
-    FILE is compressed if its name ends in .zst. It is appended to and can be read while it is written: a crash costs the last few seconds. If
-    the disk fills up, recording continues as soon as there is room.
+    FILE is compressed if its name ends in .zst. It is appended to and can be read while it is
+    written: a crash costs the last few seconds. If the disk fills up, recording continues as soon
+    as there is room.
 
     Only you can read the file: it contains command lines, user names, names of hosts, folders and
     the names of containers and Python environments, but no environment variables other than those
