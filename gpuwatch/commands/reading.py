@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -297,9 +297,8 @@ def _whole_part(frame: Frame, begin: float | None, end: float | None) -> Part | 
 def _lines_of(path: str, frame: Frame, until: float) -> Iterator[Snapshot]:
     """Yield the snapshots of one frame, up to the time at which the next begins."""
     from gpuwatch.recording.file import open_any
-    from gpuwatch.sources.logs.text import LogError
 
-    with open_any(path, begin=(frame.file, frame.offset)) as log, suppress(LogError):
+    with open_any(path, begin=(frame.file, frame.offset)) as log:
         for snapshot in log.snapshots:
             if snapshot.taken_at_unix_seconds >= until:
                 return

@@ -592,9 +592,10 @@ def open_any(
         _refuse_result("".join(first), lines.shown)
         every = chain(first, source)
         named = options is not None and options.columns is not None
-        if not named and first and _RECORDING.match(first[-1]):
+        goes_on = begin is not None and not any(map(_stripped, first))
+        if goes_on or (not named and first and _RECORDING.match(first[-1])):
             stats.kind = RECORDING
-            snapshots = _read_recording(every, stats, lines)
+            snapshots = _read_recording(every, stats, lines, goes_on=begin is not None)
         else:
             # One who records reads no logs.
             from gpuwatch.sources.logs.source import LogOptions, read_lines  # noqa: PLC0415
@@ -632,8 +633,11 @@ def _stripped(line: str) -> str:
     return line.strip(" \t\ufeff\x00\r")
 
 
-def _read_recording(lines: Iterable[str], stats: LogStats, text: TextLines) -> Iterator[Snapshot]:
-    """Read the snapshots of a stream, as they come. Raises ``LogError`` if there is none."""
+def _read_recording(
+    lines: Iterable[str], stats: LogStats, text: TextLines, *, goes_on: bool
+) -> Iterator[Snapshot]:
+    """Read the snapshots of a stream, as they come. Raises ``LogError`` if there is none, unless
+    this ``goes_on`` with one that had some."""
     decoder = Decoder()
     first_error: str | None = None
     for line in lines:
@@ -654,7 +658,7 @@ def _read_recording(lines: Iterable[str], stats: LogStats, text: TextLines) -> I
             stats.snapshots += 1
             stats.interval_seconds = value.interval_seconds
             yield value
-    if stats.snapshots == 0:
+    if stats.snapshots == 0 and not goes_on:
         raise LogError(
             f"{text.shown} is a recording without a snapshot."
             if first_error is None
@@ -955,7 +959,7 @@ def _summed(path: str, before: Frame | None, frame: Frame, until: float) -> Fram
     engine, statistics = new_engine(), Statistics(in_parts=True)
     begin, lost = frame.begin_unix_seconds, None
     first = before if before is not None and before.opening.run == frame.opening.run else frame
-    with open_any(path, begin=(first.file, first.offset)) as log, suppress(LogError):
+    with open_any(path, begin=(first.file, first.offset)) as log:
         for snapshot in log.snapshots:
             at = snapshot.taken_at_unix_seconds
             if at >= until:
@@ -969,7 +973,7 @@ def _summed(path: str, before: Frame | None, frame: Frame, until: float) -> Fram
             engine.push(snapshot)
             statistics.add_snapshot(snapshot)
     if lost is None:
-        return frame
+        return frame._replace(stats=log.stats)
     engine.finish()
     page = engine.ledger.page(begin)
     entry = Entry(

@@ -147,6 +147,14 @@ def test_a_recording_of_seconds_counts_too(tmp_path: Path, gpuwatch: Gpuwatch) -
     assert young["total"] == whole["total"]
 
 
+def test_a_recording_without_a_whole_reading_is_a_note(tmp_path: Path, gpuwatch: Gpuwatch) -> None:
+    """Beside the others, which are ranked."""
+    record(tmp_path / "run.jsonl.zst")
+    (tmp_path / "torn.jsonl.zst").write_bytes((tmp_path / "run.jsonl.zst").read_bytes()[:300])
+    ran = gpuwatch("report", str(tmp_path), "--by", "user").out
+    assert "has no whole reading: it is still being written, or was cut off." in ran
+
+
 def test_what_a_cause_cost_is_a_share_of_the_time_given(folder: Path, gpuwatch: Gpuwatch) -> None:
     """By cause as by user: the shares of all causes add up to what the verdict says."""
     ran = gpuwatch("report", str(folder), "--by", "cause").out

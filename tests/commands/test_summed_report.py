@@ -9,6 +9,7 @@ import pytest
 
 from gpuwatch.recording import file
 from gpuwatch.recording.recorder import Recorder
+from gpuwatch.sources.logs.text import zstd
 from tests.commands.conftest import Gpuwatch
 from tests.support.long_recording import Piece, snapshots
 
@@ -150,6 +151,27 @@ def test_totals_say_what_the_minutes_say(share: float, tmp_path: Path, gpuwatch:
     # A reader that does not know totals passes over them.
     minutes = data.replace(file.TOTAL, b"\x53" + file.TOTAL[1:])
     assert report_of(data, tmp_path, gpuwatch) == report_of(minutes, tmp_path, gpuwatch)
+
+
+@pytest.mark.parametrize("harm", ["cut off", "damaged"])
+def test_a_minute_of_which_nothing_can_be_read_costs_no_other(
+    tmp_path: Path, gpuwatch: Gpuwatch, harm: str
+) -> None:
+    """The last one, by the minutes, by the lines and in a replay; what is wrong with it is said."""
+    place = 0
+    # The first frame, between its entry and the next, and the beginning of the second.
+    for _ in range(3):
+        place += zstd.get_frame_size(recorded()[place:])
+    size = zstd.get_frame_size(recorded()[place:])
+    path = tmp_path / "run.jsonl.zst"
+    rest = recorded()[place : place + 50]
+    path.write_bytes(recorded()[:place] + (rest if harm == "cut off" else rest + bytes(size)))
+    for said in both(gpuwatch, "report", str(path)):
+        assert 55 <= said["time"]["snapshots"] <= 60
+    says = "was cut off" if harm == "cut off" else "compressed data is damaged"
+    assert says in gpuwatch("report", str(path)).out
+    index = file.RecordingIndex(str(path))
+    assert len(list(index.snapshots(0.0))) == len(list(index.snapshots(2e9))) + 60
 
 
 def test_two_recordings_in_one_file_have_totals_of_their_own(

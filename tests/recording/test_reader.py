@@ -175,6 +175,19 @@ def test_what_is_neither_is_refused_in_a_sentence(tmp_path: Path, data: bytes) -
     assert "log" in str(caught.value)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.9])
+def test_a_recording_without_a_whole_reading_is_refused_in_a_sentence(
+    tmp_path: Path, share: float
+) -> None:
+    """Of a block that was cut off nothing can be unpacked."""
+    packed = zstd.compress(streamed(SNAPSHOTS[:1]).encode())
+    path = written(tmp_path, packed[: 4 + int(share * (len(packed) - 4))])
+    with pytest.raises(LogError) as caught:
+        read(path)
+    says = "ends before its first reading does: it has only just begun, or was cut off."
+    assert str(caught.value) == f"{path} {says}"
+
+
 @pytest.mark.parametrize("path", ["/nowhere/at/all", ".", "a\x00b", "x" * 5000, "\x1b[2J"])
 def test_what_cannot_be_opened_is_said(path: str) -> None:
     """No file, a folder, no name of a file."""

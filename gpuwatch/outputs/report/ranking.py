@@ -180,6 +180,10 @@ def _minutes_of(path: Path) -> Iterator[_Minute | Entry]:
             if statistics.is_due(MINUTE_SECONDS):
                 yield Entry(run=run, part=statistics.take_part(), ledger=engine.ledger.page(since))
                 since = snapshot.taken_at_unix_seconds
+        if log.stats.snapshots == 0:
+            raise LogError(
+                f"{log.shown} has no whole reading: {log.stats.damage or 'it is empty'}."
+            )
     engine.finish()
     if statistics.grid is not None:
         yield Entry(run=run, part=statistics.take_part(last=True), ledger=engine.ledger.page(since))

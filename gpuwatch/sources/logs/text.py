@@ -252,7 +252,7 @@ class TextLines:
                 if self._files.aside:
                     files = _count(len(self._files.aside), "file that was", "files that were")
                     stats.note(f"It is read with {files} put aside before it.")
-            self._text = self._opened()
+            self._text = self._opened(goes_on=begin is not None)
         except LogError:
             self.close()
             raise
@@ -331,14 +331,20 @@ class TextLines:
         self._stats.damaged_stretches = self._unpacked.stretches
         self._stats.damaged_bytes = self._unpacked.skipped_bytes
 
-    def _opened(self) -> io.TextIOWrapper:
-        buffered = io.BufferedReader(self._unpacked, _BUFFER_BYTES)
+    def _opened(self, *, goes_on: bool) -> io.TextIOWrapper:
+        buffered, start = io.BufferedReader(self._unpacked, _BUFFER_BYTES), b""
         try:
             start = buffered.peek(4)
-        except DAMAGE:
-            raise LogError(
-                f"{self.shown} begins like a {self._unpacked.kind} file and cannot be unpacked."
-            ) from None
+        except DAMAGE as error:
+            # Of a block that is not there to its end nothing can be unpacked. Where it is not the
+            # first, that is damage like any other.
+            if not goes_on:
+                cut_off = (
+                    "ends before its first reading does: it has only just begun, or was cut off"
+                )
+                damaged = f"begins like a {self._unpacked.kind} file and cannot be unpacked"
+                why_not = cut_off if isinstance(error, EOFError) else damaged
+                raise LogError(f"{self.shown} {why_not}.") from None
         return io.TextIOWrapper(buffered, encoding=_encoding(start), errors="replace")
 
 

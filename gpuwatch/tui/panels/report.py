@@ -36,6 +36,10 @@ _LOOKS_OF = {"verdict": "title", "why": "text", "bad": "error", "warn": "label",
 """Styles of the paragraphs that are not as on a terminal."""
 
 
+_TITLE_ENDS = 34
+"""Cells of a page's title around the command, at most."""
+
+
 def draw(view: View, made: Document, width: int) -> list[Line]:
     """Draw the whole document in lines of ``width`` cells. It begins as other pages do, with each
     finding, what was lost and what to change; advice in full is with the evidence."""
@@ -57,6 +61,9 @@ def draw(view: View, made: Document, width: int) -> list[Line]:
             continue
         for block in section.blocks:
             if isinstance(block, Paragraph) and block.style in _LOOKS_OF:
+                if block.style == "command" and width_of(block.text) + _TITLE_ENDS <= width:
+                    # The title of the page has it.
+                    continue
                 lines += _wrapped(block.text, width, 1, _LOOKS_OF[block.style])
             elif isinstance(block, Found) and block.name in found:
                 lines += _reasons(view, found[block.name], width)

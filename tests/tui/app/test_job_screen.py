@@ -294,6 +294,8 @@ async def test_the_report_of_a_job_that_runs_says_what_was_found() -> None:
         assert re.search(r"\n│ +Raise num_workers from 2 to 8\. +│\n│ +each worker is at", text)
         assert re.search(r"\+ loader workers' CPU +\d+%  > 75%  the workers are at the limit", text)
         assert "ruled out: thermally throttled, power or clocks capped" in text
+        # The title has the command.
+        assert text.count("python train.py") == 1
         assert re.search(r"loader is CPU-bound .*╵\d\d:\d\d:\d\d─", text)
         (found,) = drive.app.jobs.report.report().findings
         # Two thirds of 45 s, to the second.
