@@ -95,7 +95,7 @@ def _head(
 
 
 def _finding(view: View, group: Group, width: int) -> Iterator[Line]:
-    """Yield its sentence, and below it what was lost, what to change and what that gains; of one
+    """Yield its sentence, and below it what to change, what that gains and what was lost; of one
     that did not hold all the time, when it did."""
     one, look = group.cause, SEVERITY_STYLES.get(group.severity, "warn")
     row = Row(width).add(f" {severity_sign(group.severity, view.glyphs)} ", look)
@@ -106,12 +106,13 @@ def _finding(view: View, group: Group, width: int) -> Iterator[Line]:
     for line in rest:
         yield Row(width).add(f"   {line}", look).line()
     cost, gained = clean(group.cost_words()), gains(one) if group.is_of_all_time else []
-    row = Row(width).add("   ").add(f"lost {cost}  " if cost else "", "label")
+    row = Row(width).add("   ")
     brief = f"  {gained[-1]}" if gained else ""
-    changed = changes(one, row.room - 1 - width_of(brief)) or "no action needed"
-    if row.room - 1 < width_of(changed) and cost:
-        yield row.line()
-        row = Row(width).add("   ")
+    loss = f"  lost {cost}" if cost else ""
+    free = row.room - 1 - width_of(brief)
+    changed = changes(one, free - width_of(loss)) or "no action needed"
+    if width_of(changed) + width_of(loss) > free:
+        changed = changes(one, free) or changed
     first, *rest = wrapped(changed, row.room - 1)
     row.add(first, "value")
     for line in rest:
@@ -121,7 +122,11 @@ def _finding(view: View, group: Group, width: int) -> Iterator[Line]:
         yield row.line()
         row = Row(width).add(" ")
     longest = next((gain for gain in gained if width_of(gain) + 2 < row.room), "")
-    yield row.add(f"  {longest}" if longest else "", "label").line()
+    row.add(f"  {longest}" if longest else "", "label")
+    if row.room <= width_of(loss):
+        yield row.line()
+        row = Row(width).add(" ")
+    yield row.add(loss, "label").line()
     if not group.is_of_all_time:
         gain = group.gain_words()
         words = [group.when(), *([f"gain: {gain}"] if gain else [])]

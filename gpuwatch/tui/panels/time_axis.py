@@ -334,14 +334,14 @@ def with_times(
     cells: Sequence[Run | None], times: Iterable[tuple[int, str]], glyphs: Glyphs
 ) -> list[Run]:
     """Return ``cells`` with times in their places, where they have a blank or a line before and
-    behind them; where a time has no room its tick is alone."""
+    behind them; where a sign leaves a time no room its tick is alone."""
     out = [cell or (" ", "dim") for cell in cells]
     for place, text in times:
         end, before = place + len(text) + 1, int(place > 0)
         room = [one for one, _ in out[max(0, place - 1) : end + 1]]
-        if not 0 <= place < len(out) or not _BLANKS.issuperset(room[: before + 2]):
+        if place < 0 or end > len(out) or not _BLANKS.issuperset(room[: before + 2]):
             continue
-        if end <= len(out) and _BLANKS.issuperset(room):
+        if _BLANKS.issuperset(room):
             out[place:end] = [(one, "dim") for one in glyphs.tick + text]
         else:
             out[place] = glyphs.tick, "dim"
