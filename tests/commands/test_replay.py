@@ -142,7 +142,7 @@ def test_live_stream_is_followed() -> None:
 
 
 def test_log_of_nvidia_smi_is_played(tmp_path: Path) -> None:
-    """A dmon log has no times and no host: what there is is shown. A note says how many lines are
+    """A dmon log has no times and no host: what there is is shown. A message says how many lines are
     none, and ! shows it."""
     path = tmp_path / "dmon.log"
     rows = [DMON.format(busy=busy) for busy in (10, 90) * 40]
@@ -151,7 +151,7 @@ def test_log_of_nvidia_smi_is_played(tmp_path: Path) -> None:
         screen.until_it_says("playing 1x")
         screen.until(lambda: "REPLAY" in screen.lines[0])
         assert "SIMULATED" not in screen.lines[0]
-        screen.until_it_says("note")
+        screen.until_it_says("message")
         screen.type("!")
         screen.until_it_says("not a reading")
         screen.type("q")
