@@ -79,7 +79,8 @@ def _whose(job: Job) -> tuple[str | None, str | None]:
 
 
 def _program(command: str | None) -> str | None:
-    """Return the script or module that a command runs, whatever its arguments are."""
+    """Return the path of the script, or the module, that a command runs, whatever its arguments
+    are; ``None`` for anything else: two shells are not one program."""
     words = (command or "").split()
     for word in words:
         if word.endswith(".py"):

@@ -96,11 +96,12 @@ PANES = ("small", "large", "hidden")
 
 @dataclass(slots=True)
 class GivenRange:
-    """Range that the charts have without having been asked for it, in ``seconds``: in the one that
-    was ``chosen_seconds`` what is to be seen is not."""
+    """Longer range that charts have because what is to be seen does not show in the person's own,
+    which is ``chosen_seconds``."""
 
     chosen_seconds: float
-    seconds: float
+    is_refused: bool = False
+    """The person has chosen another since."""
 
 
 @dataclass(slots=True)
@@ -240,9 +241,6 @@ class ReplayState:
 _MEANS_EVERY_SECONDS = 2.0
 
 
-_ROOM_FOR_WORDS = 40
-
-
 def _saying(text: str, chart: Sequence[Sequence[Run]], first: int, stop: int) -> list[list[Run]]:
     """Return ``chart`` with a text in the middle of the cells from ``first`` up to ``stop``, where
     these have room for it and show nothing."""
@@ -308,6 +306,7 @@ class View:
     timeline: Timeline = field(default_factory=Timeline)
     """The stretch of the past that every chart shows."""
     given_range: GivenRange | None = None
+    """``None``: charts have the range that the person chose."""
     own_range: bool = True
     """The charts of a finding's evidence show the range that shows it best, not the common one."""
     held: dict[Hashable, object] = field(default_factory=dict)
@@ -334,6 +333,9 @@ class View:
         change. It ends every two seconds anew: digits that change with every look are not read, and
         each is sent."""
         window, mark = self.window, self.mark
+        if mark is not None and mark.at > window.now:
+            # It came while the picture is paused.
+            mark = None
         window = replace(window, span_seconds=max(window.span_seconds, WINDOW_SECONDS))
         if mark is None and self.interval_seconds < _MEANS_EVERY_SECONDS:
             return replace(window, now=window.now - window.now % _MEANS_EVERY_SECONDS)
@@ -345,8 +347,10 @@ class View:
     @property
     def chosen_span_seconds(self) -> float:
         """Return the range that the person chose, whatever the charts were given."""
-        given, span = self.given_range, self.timeline.span_seconds
-        return span if given is None or span != given.seconds else given.chosen_seconds
+        given = self.given_range
+        if given is None or given.is_refused:
+            return self.timeline.span_seconds
+        return given.chosen_seconds
 
     def give_range(self, seconds: float | None) -> None:
         """Have the charts show ``seconds``, or what the person chose, if that is longer; ``None``:
@@ -356,10 +360,10 @@ class View:
         if timeline.moment is not None or self.paused:
             return
         if given is None:
-            given = GivenRange(timeline.span_seconds, timeline.span_seconds)
-        if timeline.span_seconds == given.seconds:
-            given.seconds = max(given.chosen_seconds, seconds or 0.0)
-            self.timeline = replace(timeline, span_seconds=given.seconds)
+            given = GivenRange(timeline.span_seconds)
+        if not given.is_refused:
+            span = max(given.chosen_seconds, seconds or 0.0)
+            self.timeline = replace(timeline, span_seconds=span)
         self.given_range = None if seconds is None else given
 
     def chart(
@@ -391,11 +395,15 @@ class View:
             grid = window.grid(width)
             place = grid.place(mark.at)
             drawn = [with_text(line, place, glyphs.separator, "marker") for line in drawn]
-            if len(mark.gpus) == len(self.gpus):
+            if set(mark.gpus) == {gpu.uuid for gpu in self.gpus}:
                 drawn = _saying("no job", drawn, grid.place(mark.before_until) + 1, place)
-        if self.timeline.moment is not None and width >= _ROOM_FOR_WORDS:
-            known = plain(tuple(drawn[-1])).lstrip()
-            drawn = _saying("not kept", drawn, 0, width - len(known))
+        earliest = self.history.earliest_at
+        if self.timeline.moment is not None and series is not None and earliest is not None:
+            grid = window.grid(max(1, width))
+            begin, columns = max(0, grid.place(earliest)), grid.columns_of(series)
+            known = next((at for at, one in enumerate(columns) if one is not None), len(columns))
+            drawn = _saying("not watched", drawn, 0, begin)
+            drawn = _saying("not kept", drawn, begin, known)
         return drawn
 
     @property

@@ -142,8 +142,8 @@ def test_live_stream_is_followed() -> None:
 
 
 def test_log_of_nvidia_smi_is_played(tmp_path: Path) -> None:
-    """A dmon log has no times and no host: what there is is shown. A message says how many lines are
-    none, and ! shows it."""
+    """A dmon log has no times and no host: what there is is shown. A message says how many lines
+    are none, and ! shows it."""
     path = tmp_path / "dmon.log"
     rows = [DMON.format(busy=busy) for busy in (10, 90) * 40]
     path.write_text("".join([*rows[:9], "what is this\n", *rows[9:]]))

@@ -106,7 +106,7 @@ UNICODE = Glyphs(
     ranges=_table(_braille_range),
     tones=True,
     pale="",
-    lines="▁━▔",
+    lines="▁─▔",
     separator="│",
     axis="│",
     dot="·",
@@ -187,8 +187,6 @@ FULL, PALE, ON_PALE, HIGHEST, FLOOR = "01234"
 """Tones of a cell: solid; what was no work, above it; solid standing on such a cell; the line that
 marks the highest; and the base line of idle time."""
 
-SHADES = 8
-"""Shades that the bars of a tall chart have from bottom to top."""
 
 BESIDE = "b"
 """Shade of charts that stand beside those of how busy GPUs are, and are quieter: most are flat."""
@@ -197,13 +195,10 @@ MARKED_SECONDS = 1.0
 """Length of columns from which on the highest is marked: most swings are seen in shorter ones."""
 _SWING_SECONDS = 3.0
 """Length of a swing, peaks of which are seen at least so often."""
-_SHADED_ROWS = 8
 _MARKED_ROWS = 4
 """Rows from which on a mark has room; in lower charts it would be dust."""
 _NEARLY_FULL = 6
 """Levels from which on a cell of two tones is drawn whole: the second can only be its ground."""
-_LINES = "▁─▔"
-"""Characters for a line in the lower, middle and upper third of a cell."""
 
 
 _SCALE_ROWS = 3
@@ -237,7 +232,7 @@ def cells(
         reach = min(max(high - base, 0), LEVELS_PER_ROW)
         if glyphs.tones and not apart:
             is_marked = not filled and reach > 0 and high - base <= LEVELS_PER_ROW
-            character = _LINES[(reach - 1) // 3] if is_marked else glyphs.solid[filled]
+            character = glyphs.lines[(reach - 1) // 3] if is_marked else glyphs.solid[filled]
             tone = HIGHEST if is_marked else FULL
         else:
             if glyphs.pale and base and filled == 1:
@@ -448,8 +443,8 @@ class Strip:
                 _runs(
                     *row,
                     bottom if number == rows - 1 else parts,
-                    "" if not glyphs.tones else BESIDE if held is None else _shade(number, rows),
-                    on_ground=glyphs.tones and rows == 1,
+                    BESIDE if held is None and glyphs.tones else "",
+                    low=glyphs.tones and rows == 1,
                 )
                 for number, row in enumerate(rows_drawn)
             ]
@@ -606,25 +601,16 @@ def _line_cell(column: Column | None, limit: float, glyphs: Glyphs) -> tuple[str
 _SAME_TONE = re.compile(r"(.)\1*")
 
 
-def _shade(row: int, rows: int) -> str:
-    """Return the shade of a row, counted from the top: the bars of a tall chart are lighter further
-    up. In a low one the steps would look like bars that stand on each other."""
-    return str((rows - 1 - row) * SHADES // rows) if rows >= _SHADED_ROWS else ""
-
-
-def _runs(
-    text: str, tones: str, parts: Sequence[Part], shade: str, *, on_ground: bool
-) -> list[Run]:
-    """Return ``text`` as runs of one style and tone each. ``on_ground``: the ground of what held it
-    up stands for the base line. Many lines below each other would be the loudest of all."""
+def _runs(text: str, tones: str, parts: Sequence[Part], shade: str, *, low: bool) -> list[Run]:
+    """Return ``text`` as runs of one style and tone each. ``low``: of the only row of a chart; on
+    the ground of what held it up its base line is faint, since many below each other would be the
+    loudest of all."""
     out: list[Run] = []
     for start, stop, style, of_bars in parts:
         for match in _SAME_TONE.finditer(tones, start, stop):
             tone = FLOOR if match[1] == FULL and not of_bars else match[1]
-            part = text[match.start() : match.end()]
-            if on_ground and tone == FLOOR and "/" in style:
-                part = " " * len(part)
-            out.append((part, f"{style}.{tone}{shade}"))
+            faint = BESIDE if low and tone == FLOOR and "/" in style else shade
+            out.append((text[match.start() : match.end()], f"{style}.{tone}{faint}"))
     return out
 
 

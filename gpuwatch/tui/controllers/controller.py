@@ -172,11 +172,16 @@ class TimelineController(Controller):
             self.display.say(f"the {which} range is {span_words(span)}")
         else:
             self.display.say(f"range: {span_words(after.span_seconds)}")
-        self._show_time(after)
+        self._choose_range(after)
 
     def action_range(self, seconds: float) -> None:
         self._share_range()
-        self._show_time(replace(self.view.timeline, span_seconds=seconds))
+        self._choose_range(replace(self.view.timeline, span_seconds=seconds))
+
+    def _choose_range(self, timeline: Timeline) -> None:
+        if self.view.given_range is not None:
+            self.view.given_range.is_refused = True
+        self._show_time(timeline)
 
     def action_scroll_time(self, step: int) -> None:
         """Scroll half a range back or forth."""

@@ -199,8 +199,9 @@ class DiagnosisController(Controller):
 
     def action_forget_mark(self) -> None:
         view, marked = self.view, self.view.mark is not None
-        view.give_range(None)
         view.mark = None
+        if view.snapshot is not None:
+            view.give_range(_range_for(view, view.snapshot.monotonic_seconds))
         self.display.answer("comparison ended" if marked else "nothing was marked")
 
 
@@ -216,9 +217,9 @@ _SEVERAL_PAUSES_SECONDS = 120.0
 
 
 def _range_for(view: View, now: float) -> float | None:
-    """Return the shortest range in which what the verdict is about is seen: what was before a
-    change beside what is now, or pauses that recur more seldom than the charts' range; ``None``
-    where the person's own does, or none can (that of a change after some minutes)."""
+    """Return a range in which what the verdict is about is seen: what was before a change beside
+    what is now (the shortest that does), or several pauses of those that recur; ``None`` where the
+    person's own does, or none can (that of a change after some minutes)."""
     if view.mark is not None:
         since = now - view.mark.at
         wide = (one for one in SPANS if view.chosen_span_seconds <= one <= _LONGEST_SPAN_SECONDS)

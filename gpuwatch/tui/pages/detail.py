@@ -351,14 +351,14 @@ def _verdict(view: View, gpu: Gpu, width: int, height: int) -> list[Line]:
     return findings.PANEL.draw(page, rows)[0] if rows else []
 
 
-def _charts(view: View, live: Gpu, width: int) -> list[Trace]:
+def _charts(view: View, live: Gpu) -> list[Trace]:
     """Return the charts of a GPU: how busy it is, what varies, what hardly does. Those that the
     leading finding is about have a colour."""
     gpu, state = shown_gpu(view, live), state_of(view, live)
     busy, *scaled = scaled_metrics(view, gpu, 120)
     unscaled = {one.field.name for one in scaled if one.limit is None}
     named = rule_of(found[0].rule).charts if (found := about_gpu(view.diagnosis, gpu.uuid)) else ()
-    work = work_said(view, gpu, state, view.window.grid(_span(width)[1]))
+    work = work_said(view, gpu, state)
     charts = [
         Trace(
             kind="gpu",
@@ -369,7 +369,7 @@ def _charts(view: View, live: Gpu, width: int) -> list[Trace]:
             series=view.history.gpu(gpu.uuid, busy.field.name),
             held=held_up(view, gpu.uuid),
             words=[] if work is None else [work],
-            now=_now(view, live, busy.field),
+            now=f"now {now}" if (now := _now(view, live, busy.field)) else "",
         )
     ]
     for name in _CHARTS:
@@ -419,15 +419,14 @@ def _heights(charts: Sequence[Trace], width: int, room: int, *, boxes: bool) -> 
 
 def _body(view: View, live: Gpu, width: int, room: int, *, boxes: bool) -> Drawn:
     """Draw the charts on one time axis, the readings in columns, and the GPU's processes."""
-    charts = _charts(view, live, width)
+    charts = _charts(view, live)
     shown = list(zip(charts, _heights(charts, width, room, boxes=boxes), strict=True))
     first, cells = _span(width)
     behind = width - first - cells - 1
     lines = job_charts.draw(view, shown, view.window, width, behind)
     zones = spots(0, len(lines), first, cells)
     axis, moments = time_axis.draw(view, view.window, [(first, cells)], width - behind)
-    now = "now" if any(one.now for one in charts) else ""
-    axis = Row(width).add_runs(axis, width - behind).add(right(now, behind - 1), "dim").line()
+    axis = Row(width).add_runs(axis, width - behind).pad_to(width).line()
     zones += [zone._replace(y=len(lines)) for zone in moments]
     names = [one.kind for one in charts]
     if first == LEAD:

@@ -4,7 +4,6 @@ In full are what to do, the waveform that shows it, what speaks for and against 
 out, and the rule's own documentation.
 """
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
@@ -24,7 +23,17 @@ from gpuwatch.tui.keys import (
     FINDINGS_KEYS,
     bindings,
 )
-from gpuwatch.tui.pages.layout import EDGE, Drawn, Frame, Title, abreast, edge, filled, has_boxes
+from gpuwatch.tui.pages.layout import (
+    EDGE,
+    Drawn,
+    Frame,
+    Title,
+    abreast,
+    edge,
+    filled,
+    has_boxes,
+    means_in_words,
+)
 from gpuwatch.tui.pages.screen import (
     CursorPlace,
     ListScreen,
@@ -132,8 +141,9 @@ def _draw_waveform(
     if until is not None:
         shown = [(job_charts.of_the_past(trace), rows) for trace, rows in shown]
     lines = job_charts.draw(view, shown, window, width)
-    lines.append(time_axis.draw(view, window, [span], width, said=finding.rule)[0])
-    words = _span_words(window, end is not None)
+    about = finding.gpus or None
+    lines.append(time_axis.draw(view, window, [span], width, gpus=about, said=finding.rule)[0])
+    words = _span_words(window, end is not None) + means_in_words(view)
     if job is not None and len({each.job for each in parts(finding)}) > 1:
         words += f"; threads of PID {job.pid}"
     begin = _begin(view, finding)
@@ -278,12 +288,10 @@ def _packed(texts: Sequence[str], width: int) -> list[list[str]]:
 
 def _said_of(view: View, finding: Finding, until: float | None) -> Iterator[tuple[str, ...]]:
     """Yield texts, each in up to three forms, the longest first."""
-    text, since = f"{finding.confidence * 100:.0f}% sure", finding.since_unix_seconds
-    if since is not None:
-        text += f", since {time.strftime('%H:%M:%S', time.localtime(since))}"
-        if view.snapshot is not None:
-            until = view.snapshot.monotonic_seconds if until is None else until
-            text += f" ({units.age(until - _begin(view, finding))})"
+    text = sure(finding)
+    if finding.since_unix_seconds is not None and view.snapshot is not None:
+        until = view.snapshot.monotonic_seconds if until is None else until
+        text += f" ({units.age(until - _begin(view, finding))})"
     yield (text,)
     if (gain := finding.gain) is not None:
         unknown = "gain not known, " if gain.factor is None else ""
@@ -305,25 +313,30 @@ def evidence_body(
 ) -> Drawn:
     """Return all below the title on a page of ``tall`` rows, of which it has ``room``; without
     charts if ``tall`` is 0. Charts end at ``until``, on the snapshots' own clock."""
-    lines, jobs = list(_advice(view, finding, width)), list(_jobs(view, finding, width))
-    if tall >= _TALL or not tall:
-        lines, jobs = [*jobs, *lines], []
+    lines, of_jobs = list(_advice(view, finding, width)), not (tall >= _TALL or not tall)
+    if not of_jobs:
+        lines = [*_jobs(view, finding, width), *lines]
     # Charts show another time than that of which the readings are.
     of_minute = rule_of(finding.rule).chart_seconds <= _LEAST_CHART_SECONDS
     when = ", the last minute" if of_minute else ""
     one = _representative(finding)
     # Of several jobs the sentence has the range of them all.
     which = f": {place(one, view.gpus)}" if one is not finding and len(parts(finding)) > 1 else ""
-    halves = _halves(width) if width >= _HALVES else (width, width)
+    ruled_out = [each for each in one.ruled_out if not each.symptom]
+    symptoms = [each for each in one.ruled_out if each.symptom]
+    has_left = one.evidence or symptoms or (of_jobs and len(finding.members) > 1)
+    is_abreast = width >= _HALVES and bool(ruled_out) and bool(has_left)
+    halves = _halves(width) if is_abreast else (width, width)
     below = list[Line]()
-    left = [*_evidence(view, one.evidence, halves[0], f"evidence{when}{which}"), *jobs]
-    if symptoms := [each for each in one.ruled_out if each.symptom]:
+    left = [*_evidence(view, one.evidence, halves[0], f"evidence{when}{which}")]
+    left += _jobs(view, finding, halves[0]) if of_jobs else ()
+    if symptoms:
         left += heading(view, "also seen, explained by this", halves[0])
         left += reasons(symptoms, halves[0])
     right, last = list[Line](), list[Line]()
-    if ruled_out := [each for each in one.ruled_out if not each.symptom]:
+    if ruled_out:
         right = [*heading(view, "ruled out", halves[1]), *reasons(ruled_out, halves[1])]
-    if width >= _HALVES and left and right:
+    if is_abreast:
         below += abreast([left, right], halves, _BETWEEN)
     elif ruled_out and tall:
         # The reasons would be most of the page: they come last.
@@ -429,7 +442,8 @@ def _documentation(text: str, width: int) -> list[Line]:
         heading = words if words and not indent else heading
         if heading in _ABOUT:
             parts.append((indent, words))
-    halves = [(width - _BETWEEN) // 2] * 2 if width >= _HALVES else [width]
+    first = (width - _BETWEEN) // 2
+    halves = [first, width - _BETWEEN - first] if width >= _HALVES else [width]
     lines, ends = list[Line](), [0]
     for indent, words in parts:
         if not words:

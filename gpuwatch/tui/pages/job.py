@@ -985,6 +985,7 @@ class JobScreen(ListScreen):
         if job is not None:
             folded = is_folded(self.view, len(job.members), self.shown.table_page)
             self.view.folded = not folded
+            self.view.job.most_rows = 0
             self.redraw()
 
     def selected_process(self) -> Process | None:

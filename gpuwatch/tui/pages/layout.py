@@ -108,7 +108,7 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     style = next(one for one in GpuStyle if one.rows <= each and one.least_width <= width)
     cause = 0
     if gpus == 1 and style is GpuStyle.STACKED and width >= _CAUSE_WIDTH:
-        cause = 3 if each >= _ROOMY else 2 if each >= _ROOMY // 3 else 0
+        cause = 2 if each >= _ROOMY else 1 if each >= _ROOMY // 3 else 0
     each = min(each - cause, MOST_ROWS_A_GPU[style])
     return OverviewRows(style, shown, each, cause, host, above, between)
 
@@ -271,11 +271,14 @@ def edge_panel(name: str, title: Callable[[Page], Title]) -> Panel:
 def range_keys(page: Page) -> Footer:
     """Return the key that changes how much time the charts show, how much that is, and of how much
     the numbers beside them are means, where that is more."""
-    view, units = page.view, (" s", " min", " h")
-    span = view.timeline.span_seconds
-    longer = view.timeline.moment is None and span < WINDOW_SECONDS
-    means = ", means of 1 min" if longer else ""
-    return (("[]", f"range: {span_in(span, units)}{means}", "zoom(1)"),)
+    span = span_in(page.view.timeline.span_seconds, (" s", " min", " h"))
+    return (("[]", f"range: {span}{means_in_words(page.view)}", "zoom(1)"),)
+
+
+def means_in_words(view: View) -> str:
+    """Return ``, means of 1 min`` where numbers are of more time than the charts beside them."""
+    is_now = view.timeline.moment is None and view.mark is None
+    return ", means of 1 min" if is_now and view.timeline.span_seconds < WINDOW_SECONDS else ""
 
 
 def chart_legend(page: Page, lead: int) -> str:

@@ -522,14 +522,16 @@ class OverviewScreen(ListScreen):
 
     def action_switch_focus(self) -> None:
         view = self.view
-        # A low screen with many GPUs has no table.
-        if self.shown.table_page and (view.focus == "gpus" or not view.gpus):
+        if view.focus == "gpus" or not view.gpus:
             self._jump(self.position() or 0)
         else:
             view.focus, view.in_findings = "gpus", False
             self.redraw()
 
     def _jump(self, position: int) -> None:
+        if not self.shown.table_page:
+            # A low screen with many GPUs has no table.
+            return
         self.view.focus, self.view.in_findings = "processes", False
         self.select(position)
         self.redraw()

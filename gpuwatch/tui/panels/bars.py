@@ -291,7 +291,8 @@ def _columns(
 ) -> tuple[list[tuple[float, float] | None], list[str]]:
     """Return the lowest and highest half minute of a GPU in each column, and its style: that of the
     charts of how busy a GPU is."""
-    key = (inner, len(state.buckets), len(state.findings), state.first, state.last)
+    ends = tuple([one.end_unix_seconds for one in state.findings])
+    key = (inner, len(state.buckets), ends, len(view.gpus), state.first, state.last)
     if state.drawn is not None and state.drawn[0] == key:
         return state.drawn[1:]
     columns: list[tuple[float, float] | None] = [None] * inner

@@ -1,4 +1,4 @@
-"""What speaks for a finding and against it, and which other causes were ruled out: on the page of
+"""Evidence for a finding and against it, and the other causes that were ruled out: on the page of
 the finding, and in the report of a job."""
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def table(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line
     columns: list[Column[Evidence]] = [
         Column("reading", lambda one: clean(one.name, 60), "text", style=lambda *_: "text"),
         Column("value", lambda one: clean(evidence_value(one), 200), style=lambda *_: "value"),
-        Column("limit", evidence_limit, style=lambda *_: "label"),
+        Column("limit", lambda one: clean(evidence_limit(one), 200), style=lambda *_: "label"),
     ]
     names, values, bounds = [max(width_of(c.cell(one)) for one in evidence) for c in columns]
     if width < LIMITED:

@@ -27,7 +27,7 @@ from gpuwatch.diagnosis.finding import (
 from gpuwatch.diagnosis.rule import NO_ANSWER, Rule
 from gpuwatch.outputs.terminal import wrap
 from gpuwatch.tui.charts.strips import Glyphs
-from gpuwatch.tui.charts.timeline import FindingMark, marks_at
+from gpuwatch.tui.charts.timeline import FindingMark, marks_about, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
 from gpuwatch.tui.panels.table import fit_command
 from gpuwatch.tui.runs import ended_at, is_about
@@ -176,14 +176,13 @@ def changes(finding: Finding, room: int) -> str:
     text = ""
     sentences = any(one.setting is None or one.wanted is None for one in finding.advice)
     between = "; " if sentences else ", "
-    for advice in finding.advice:
+    # Of several jobs each may have the same.
+    for change, brief in dict.fromkeys([(clean(one.change), one.brief) for one in finding.advice]):
         if not text:
-            text = change_in(advice.change, advice.brief, room)
+            text = change_in(change, brief, room)
             continue
-        change = clean(advice.change)
-        if change[1:2].islower():
-            change = change[:1].lower() + change[1:]
-        if width_of(more := f"{text}{between}{change}") > room:
+        next_one = change[:1].lower() + change[1:] if change[1:2].islower() else change
+        if width_of(more := f"{text}{between}{next_one}") > room:
             break
         text = more
     return text
@@ -344,7 +343,7 @@ def _signed(
     what = _FIRST_CLAUSE.match(text) if style == "error" else None
     lines = [(line, style) for line in wrap(what[0] if what else text, room)]
     if what:
-        lines += [(line, "text") for line in wrap(text[what.end() :], room)]
+        lines += [(line, "value") for line in wrap(text[what.end() :], room)]
     if len(lines) > most:
         lines = [(line, style) for line in wrap(text, room, most=most)]
     rows: list[Row] = []
@@ -424,11 +423,8 @@ def _then(page: Page, most: int) -> list[Line]:
     if moment is None or snapshot is None or view.diagnosis is None or most <= 0:
         return []
     shown = {gpu.uuid for gpu in page.gpus}
-    held = [
-        one
-        for one in marks_at(view.spans, moment, moment)
-        if page.job is None or not one.gpus or not shown.isdisjoint(one.gpus)
-    ]
+    held = list(marks_at(view.spans, moment, moment))
+    held = held if page.job is None else list(marks_about(held, shown))
     held.sort(key=lambda one: severity_place(one.severity))
     if not held:
         dot = view.glyphs.dot, "text"
@@ -440,8 +436,6 @@ def _then(page: Page, most: int) -> list[Line]:
     room = first.room - 1 - len(more)
     share = f", {units.share(mark.lost_share)} lost" if mark.lost_share else ""
     forms = [_THEN + one for one in shorter_and_shorter(mark, view.gpus, cause_of(mark) + share)]
-    # The header says how long ago it was, too.
-    forms.insert(1, forms[0].removeprefix(_THEN))
     change = change_in(mark.change, mark.brief, _BRIEF) if most < 3 else ""
     beside = len(_GAP) + width_of(change) if change else 0
     # On one line what to do comes before more words for the cause.
@@ -489,7 +483,7 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
     if findings:
         if _lines_each(findings, width, most) > 1:
             # A job's page says above whose it is.
-            tail, named = _more(len(findings) - 1, width), page.job is None
+            tail, named = _more(findings[1:], width), page.job is None
             return at_length(view, findings[0], width, tail, most=most, named=named)
         return _findings(view, findings, width, most)
     if _has_ended(page):
@@ -534,7 +528,7 @@ def _dated(view: View) -> str:
 def _findings(view: View, findings: Sequence[Finding], width: int, most: int) -> list[Line]:
     """Return a line for each of several: the first, which leads, in its colour."""
     shown = findings[:most]
-    note = _more(len(findings) - len(shown), width)
+    note = _more(findings[most:], width)
     room = width - len(note) - 2 if note else width
     begun = [
         _begin(view, one, width, room, in_a_line=True, quiet=one is not shown[0]) for one in shown
@@ -556,10 +550,13 @@ def _lines_each(findings: Sequence[Finding], width: int, rows: int) -> int:
     return max(1, rows) if len(findings) == 1 or width < _NARROW else 1
 
 
-def _more(count: int, width: int) -> str:
-    if count <= 0:
+def _more(others: Sequence[Finding], width: int) -> str:
+    """Return ``+2 more (d)`` for those that have no line, ``+1 note (d)`` where they are notes."""
+    if not others:
         return ""
-    return f"+{count} more (d)" if width >= _NARROW else f"+{count}"
+    notes = all(one.severity == "info" for one in others)
+    what = units.plural(len(others), "note") if notes else f"{len(others)} more"
+    return f"+{what} (d)" if width >= _NARROW else f"+{len(others)}"
 
 
 def _begin(

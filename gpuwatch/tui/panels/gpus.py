@@ -35,7 +35,6 @@ from gpuwatch.tui.charts.strips import (
     Column,
     Columns,
     Glyphs,
-    Grid,
     Held,
     highest,
     nice_ceiling,
@@ -309,8 +308,6 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Fact]:
 
     received, sent = "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"
     rates = [(GPU[name].short, number(name) or "-") for name in (received, sent)]
-    link = reading.pcie_generation, reading.pcie_width
-    link_text = f"gen{link[0]} x{link[1]}"
     controller = "memory_controller_percent" if reading.dram_active_percent is None else None
     moving = [
         named("sm_active_percent", label=GPU["sm_active_percent"].label),
@@ -326,16 +323,15 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Fact]:
     numbers = [
         bare("sm_clock_mhz", f">{clock_width}", most_mhz),
         *([] if calm else moving),
-        bare("performance_state", "<3"),
         None
         if calm or all(text == "-" for _, text in rates)
         else Fact(
             "PCIe " + " ".join([f"{way} {text:>8}" for way, text in rates]),
             tuple((f"PCIe {way}", text) for way, text in rates),
         ),
-        None if None in link else Fact(f"PCIe {link_text}", (("PCIe link", link_text),)),
-        None if calm else named("nvlink_rx_bytes_per_second", 8),
-        named("memory_clock_mhz", 0),
+        named("nvlink_rx_bytes_per_second", 8)
+        if reading.nvlink_rx_bytes_per_second and not calm
+        else None,
     ]
     return [one for one in numbers if one is not None]
 
@@ -411,7 +407,7 @@ def held_up(view: View, *gpus: GpuKey) -> list[Held]:
             # In step with the others it is busy all the time, too, and held against them by what
             # of that was work; else its idle time is what they wait for.
             work = work if mark.rule == _IN_STEP else None
-            of_busy, hue = work is not None, hue if work is None else WAITING.hue
+            of_busy = work is not None
         out.append(Held(mark.begin_seconds, end, hue, of_busy, work))
     return out
 
@@ -453,22 +449,23 @@ def _work_of(view: View, state: GpuState, key: GpuKey) -> Columns | None:
     return _AtClock(busy, clock, highest_mhz)
 
 
-def work_said(view: View, gpu: Gpu, state: GpuState, grid: Grid) -> Said | None:
-    """Return how much of the busy time that is shown was work, or at the moment that is looked at,
-    where the chart tells them apart, and of a GPU that others wait for."""
-    if state is STRAGGLER:
-        # As of those that wait for it.
-        work = _work_of(view, state, gpu.uuid)
-    else:
-        held = [one for one in held_up(view, gpu.uuid) if one.style == state.hue]
-        work = held[-1].work if held else None
+def work_said(view: View, gpu: Gpu, state: GpuState) -> Said | None:
+    """Return how much of the busy time was work, or at the moment that is looked at, where the
+    chart tells them apart."""
+    held = [one for one in held_up(view, gpu.uuid) if one.style == state.hue]
+    work = held[-1].work if held else None
     if work is None:
         return None
     past = view.timeline.moment is not None
+    grid = view.window_of_means.grid(_WORK_COLUMNS)
     columns = [past_column(view, work)] if past else grid.columns_of(work)
     known = [one[1] for one in columns if one]
     label = "effective" if state is THROTTLED else GPU["sm_active_percent"].label
     return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
+
+
+_WORK_COLUMNS = 30
+"""Columns over which the number for work is a mean."""
 
 
 def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> Answer:
@@ -616,9 +613,9 @@ class GpuPainter:
         self._columns = self._number_columns()
         self._state = UNKNOWN
         self._states = {gpu.uuid: state_of(view, gpu) for gpu in gpus}
-        # What all of many do the verdict says in its colour, and rows in grey.
         words = {state.word for state in self._states.values()}
-        self._quiet_words = len(gpus) >= _MANY and len(words) == 1
+        self.common_word = next(iter(words)) if len(gpus) >= _MANY and len(words) == 1 else ""
+        """What all of many do: the verdict says it in its colour, rows in grey."""
         self._now: float | None = None
         """Busy percent of the GPU that is drawn, at the newest look."""
         self.spans: list[tuple[int, int]] = []
@@ -665,6 +662,11 @@ class GpuPainter:
         return columns
 
     @property
+    def says_common_word(self) -> bool:
+        """Return whether the title above the list says what all of them do."""
+        return self._alike and self._marked and bool(self.common_word)
+
+    @property
     def cells_beside(self) -> int:
         """Cells behind the charts in a list."""
         return _AFTER_NUMBERS + sum(one.cells for one in self._columns)
@@ -690,7 +692,7 @@ class GpuPainter:
     # -- parts ----------------------------------------------------------------------------
 
     def _word_style(self, state: GpuState) -> str:
-        return "label" if self._quiet_words else state.hue
+        return "label" if self.common_word else state.hue
 
     def _begin(self, gpu: Gpu, width: int) -> Row:
         """Begin a line: the selection mark, the sign of the finding that leads for the GPU, or a
@@ -704,7 +706,7 @@ class GpuPainter:
         if not said:
             row.add(" ")
         else:
-            style = "label" if self._quiet_words else style_of(said[0])
+            style = "label" if self.common_word else style_of(said[0])
             row.add(severity_sign(said[0].severity, self._glyphs), style)
         return row.add(right(units.gpu_label(gpu), self._index_width), "title").add(" ")
 
@@ -801,7 +803,7 @@ class GpuPainter:
         drawn = self._chart(gpu, busy, FED.hue, width, rows, work_alone=work_alone)
         lines: list[Sequence[Run]] = [*drawn]
         series = self._view.history.gpu(gpu.uuid, busy.field.name)
-        words: list[Said] = [(state.word, "", state.hue)]
+        words: list[Said] = []
         known = []
         if series is not None and width > 0 and rows >= _TICK_ROWS:
             # As the number above it: since a change, and of the past nothing but the moment.
@@ -811,7 +813,7 @@ class GpuPainter:
             # Of what is drawn: a dip within a column is not to be seen in the chart.
             low = min(column[self._view.glyphs.solid_to] for column in known)
             high = max(column[2] for column in known)
-            work = work_said(self._view, gpu, state, self._window.grid(width))
+            work = work_said(self._view, gpu, state)
             replay = self._view.replay
             if work is not None:
                 words.append(work)
@@ -832,22 +834,22 @@ class GpuPainter:
         long = self._width >= _ALIGNED and gpu.identity.machine is None
         name = gpu.identity.name if long else _placed_name(gpu.identity)
         # The name does not change with the state.
-        reserved = 0 if beside else 2 + max([len(one.word) for one in STATES])
-        free = NUMBER_END - heading.used - reserved
+        free = NUMBER_END - heading.used - 2 - max([len(one.word) for one in STATES])
         if len(name) > free:
             name = brief_name(gpu.identity, free)
         heading.add(fit(name, max(4, free), self._ellipsis), "title")
+        heading.add(f"  {state.word}", state.hue)
         if beside:
             heading.pad_to(LEAD).add(f"{memory.field.label} ", "label")
             self._add_value(heading, memory, len(memory.text)).add("  ")
             lines = [self._add_gauges(heading, memory, temperature).line()]
         else:
-            heading.add(f"  {state.word}", state.hue).pad_to(LEAD - 2)
+            heading.pad_to(LEAD - 2)
             gauges = self._add_gauges(self._begin_memory(memory), memory, temperature)
             lines = [self._add_facts(heading, gpu).line(), gauges.line()]
         tall = rows - high - len(lines)
         chart, words = self._busy(gpu, busy, state, LEAD, room, tall)
-        words = self._with_facts(gpu, words, tall - 1) if beside else words[1:]
+        words = self._with_facts(gpu, words, tall - 1) if beside else words
         lines += self._labelled(busy, chart, words, scale_marks(tall))
         watts = self._chart(gpu, power, power.mood or "area", room, high)
         return lines + self._labelled(power, watts, [], {0: power.limit_text})
@@ -895,16 +897,12 @@ class GpuPainter:
         return row.add_runs(self._gauge(temperature, row.room - 1), row.room - 1)
 
     def _with_facts(self, gpu: Gpu, words: Sequence[Said], rows: int) -> list[Said]:
-        """Return at most ``rows`` lines: ``words``, after the state what is unusual, and below a
-        blank one the facts."""
+        """Return at most ``rows`` lines: what is unusual, ``words``, and below a blank one the
+        facts."""
         gpu = shown_gpu(self._view, gpu, facts=True)
-        state, *others = words
         unusual: list[Said] = [(text, "", style) for text, style in self._unusual(gpu)]
-        if unusual and len(state[0]) + len(unusual[0][0]) < NUMBER_END - 3:
-            # The reason stands beside the word.
-            state = (state[0], unusual.pop(0)[0], state[2])
         said = [(*pair, "label") for one in facts(gpu, self._view.slow_link) for pair in one.pairs]
-        return [state, *unusual, *others, ("", "", "text"), *said][:rows]
+        return [*unusual, *words, ("", "", "text"), *said][:rows]
 
     def _say(self, row: Row, said: Said, end: int) -> None:
         """Add what is said of a chart: a label and, up to the cell ``end``, its number."""
@@ -924,11 +922,16 @@ class GpuPainter:
         if self._named:
             self._add_name(begin, gpu).add(" ")
         if self._width >= _NARROW:
-            begin.add(left(state.word, _STATE_WIDTH), self._word_style(state))
+            # What the title says of all of them gives its place to whose each is.
+            whose = used_by(self._view, gpu.uuid) if rows == 1 and self.says_common_word else ""
+            word = next(
+                (one for one in (whose, whose.split(" ")[0]) if len(one) < _STATE_WIDTH), ""
+            )
+            begin.add(left(word or state.word, _STATE_WIDTH), self._word_style(state))
         room = self._width - self._lead - self.cells_beside
         work = None
         if room > 0:
-            work = work_said(self._view, gpu, state, self._window.grid(room))
+            work = work_said(self._view, gpu, state)
         says_work = rows == 1 and work is not None and begin.used <= self._number_end - 8
         if says_work and work is not None:
             # The busy time above it was no work.
@@ -1093,7 +1096,9 @@ def title(page: Page) -> tuple[str, str]:
     painter, _, note = _painter(page)
     if kind:
         kind = kind if not painter.has_limits else kind[:1]
-    return "  ".join(kind) or "GPUs", painter.headings.lstrip() + " " * len(note)
+    name = "  ".join(kind) or "GPUs"
+    name += f", all {painter.common_word}" if painter.says_common_word else ""
+    return name, painter.headings.lstrip() + " " * len(note)
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:

@@ -120,7 +120,7 @@ class Trace:
     """Words below the label, where the chart is high enough: a word, the number that
     goes with it, and their style."""
     thin: bool = False
-    """In one row it is a line."""
+    """True if it is a line where it has one row: most such readings hardly move."""
     now: str = ""
     """Number that stands behind the chart, where there is room."""
     parts: "Trace | None" = None
@@ -443,8 +443,9 @@ def gpu_traces(view: View, gpus: Sequence[Gpu], *, with_state: bool = False) -> 
     out = []
     for gpu in gpus:
         state = state_of(view, gpu)
-        work = work_said(view, gpu, state, view.window.grid(_WORK_COLUMNS))
-        word = [(state.word, "", state.hue)] if with_state else []
+        work = work_said(view, gpu, state)
+        # What is no work has the hue of its cause, which the word has, too.
+        word = [(state.word, "", state.hue)] if with_state or work is not None else []
         busy = Trace(
             kind="gpu",
             label=f"GPU {units.gpu_label(gpu)} busy",
@@ -453,14 +454,10 @@ def gpu_traces(view: View, gpus: Sequence[Gpu], *, with_state: bool = False) -> 
             style=FED.hue,
             series=view.history.gpu(gpu.uuid, "busy_percent"),
             held=held_up(view, gpu.uuid),
-            words=[*word, *([] if work is None else [work])],
+            words=[*([] if work is None else [work]), *word],
         )
         out.append(busy)
     return out
-
-
-_WORK_COLUMNS = 30
-"""Columns over which the number for work is a mean."""
 
 
 def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
@@ -735,12 +732,14 @@ def _chart(
         else:
             row.add_runs(drawn, chart_width)
         if number == 0 and beside:
-            row.add(right(trace.now or _reach(view, trace), beside), "dim")
+            text = trace.now or _reach(view, trace)
+            row.add(right(text if width_of(text) <= beside else "", beside), "dim")
         out.append(row.line())
     return out
 
 
 _REACH_COLUMNS = 60
+"""Columns of which the means are compared: swings within one do not count."""
 
 
 def _reach(view: View, trace: Trace) -> str:

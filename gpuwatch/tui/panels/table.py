@@ -13,7 +13,17 @@ from gpuwatch.jobs.identity.programs import PYTHON, parse_python, recognise
 from gpuwatch.outputs import terminal
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Glyphs
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, fit_middle, left, right, width_of
+from gpuwatch.tui.terminal.frame import (
+    Line,
+    Row,
+    Zone,
+    fit,
+    fit_middle,
+    left,
+    right,
+    surface_of,
+    width_of,
+)
 from gpuwatch.tui.view import View
 
 Item = TypeVar("Item")
@@ -97,13 +107,11 @@ def as_of_now(line: Line) -> Line:
     is known of it."""
     return tuple(
         [
-            (text, look if look.startswith(_KEPT) else f"{look[: 2 * (look[1:2] == ':')]}dim")
+            # The style of a chart has a tone.
+            (text, look if "." in look or look.endswith("marker") else f"{surface_of(look)}dim")
             for text, look in line
         ]
     )
-
-
-_KEPT = ("gauge", "s:marker")
 
 
 def begin_row(width: int, glyphs: Glyphs, *, selected: bool, focused: bool) -> Row:

@@ -366,6 +366,7 @@ def _mark_change(
 
 
 _ROOM_FOR_SIDES = 70
+"""Cells of an axis from which on there is room for a word beside each number."""
 
 
 def mark_cells(

@@ -233,16 +233,23 @@ def on_ground(line: Sequence[Run], start: int, stop: int, ground: str) -> Line:
     return (*cut(line, 0, start), *other, *cut(line, stop, _END))
 
 
+def surface_of(style: str) -> str:
+    """Return the prefix of a style name that says on which ground it stands; empty for the page's
+    own."""
+    return style[:2] if style[1:2] == ":" else ""
+
+
 def with_text(line: Sequence[Run], place: int, text: str, style: str) -> list[Run]:
-    """Return ``line`` with ``text`` in its cells from ``place`` on, each on the ground that it has;
-    as it is if it has no such cells."""
+    """Return ``line`` with ``text`` in its cells from ``place`` on, each on the ground that it has
+    (a surface, or the tint of what held a chart up); as it is if it has no such cells."""
     under = cut(line, place, place + len(text))
     if place < 0 or sum([len(cells) for cells, _ in under]) < len(text):
         return list(line)
     runs, start = list[Run](), 0
     for cells, look in under:
-        ground = look[: 2 * (look[1:2] == ":")]
-        runs.append((text[start : start + len(cells)], ground + style))
+        _, _, tint = look.partition(".")[0].partition("/")
+        own = f"{surface_of(look)}{style}{f'/{tint}' if tint else ''}"
+        runs.append((text[start : start + len(cells)], own))
         start += len(cells)
     return [*cut(line, 0, place), *runs, *cut(line, place + len(text), _END)]
 

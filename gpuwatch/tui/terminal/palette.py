@@ -11,7 +11,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gpuwatch.outputs.terminal import STATE_HUES
-from gpuwatch.tui.charts.strips import BESIDE, FLOOR, ON_PALE, PALE, SHADES
+from gpuwatch.tui.charts.strips import BESIDE, FLOOR, ON_PALE, PALE
 
 # On a dark and on a light ground.
 _HUES = {
@@ -184,8 +184,10 @@ class Palette(dict[str, Style]):
         hue, ground = Color.parse(foreground), Color.parse(background)
         apart = Color.parse(self._hues[lost]) if lost else hue
         # Of 256 colours the nearest to a quieter hue is grey.
-        share = _FLOOR if tone == FLOOR else _share(shade)
-        solid = hue.hex if self._of_256 else ground.blend(hue, share).hex
+        is_low = tone == FLOOR and shade == BESIDE
+        share = _FLOOR if tone == FLOOR else _BESIDE if shade == BESIDE else _SOLID
+        solid = ground.blend(hue, _LOW_FLOOR if is_low else share).hex
+        solid = hue.hex if self._of_256 and not is_low else solid
         pale = (
             apart.hex
             if lost and self._of_256
@@ -218,20 +220,11 @@ _TINT = 0.09
 _SOLID = 0.64
 """How much of its hue a bar of how busy a GPU is has: one that is busy all the time is no glaring
 slab."""
-_LOWEST, _TOP = 0.54, 0.78
-"""How much the lowest and the top row of a tall chart have."""
-_BESIDE = 0.46
+_BESIDE = 0.5
 """How much all other charts have."""
-_LOST, _PALE, _FLOOR = 0.5, 0.2, 0.45
+_LOST, _PALE, _FLOOR, _LOW_FLOOR = 0.5, 0.2, 0.45, 0.25
 """How much of its hue the part has that was busy without work, a range, and the base line of idle
-time: where all GPUs wait there are many."""
-
-
-def _share(shade: str) -> float:
-    """Return how much of its hue a bar of this shade has."""
-    if shade.isdecimal():
-        return _LOWEST + (_TOP - _LOWEST) * int(shade) / (SHADES - 1)
-    return _BESIDE if shade == BESIDE else _SOLID
+time, of a chart of more rows and of one: where all GPUs wait there are many."""
 
 
 def _hues(theme: Theme) -> dict[str, str]:

@@ -553,7 +553,7 @@ def test_limits_of_gpus_of_a_kind_are_said_once(count: int) -> None:
     what = scene("starved", count)
     alike = overview.draw(view_of(what), 200, 50)
     title = title_of_gpus(alike)
-    assert f"─ {count} NVIDIA H200 ─" in title
+    assert f"─ {count} NVIDIA H200, all in use ─" in title
     assert "mem/140.4G  power/700W  temp/87C" in title
     rows = [line for one in what.now.gpus for line in gpu_lines(alike, one.uuid)]
     assert rows
@@ -747,12 +747,12 @@ def test_findings_of_the_past_are_counted_gravest_first() -> None:
 
 
 def test_the_sentence_of_a_past_finding_is_the_longest_that_fits() -> None:
-    """Before it gets shorter, the word before it is left out."""
+    """Behind the word that says that it is about then, at every width."""
     long = dataclasses.replace(LOADER, summary=LOADER.summary + ", of 32 cores that it may use")
-    for width, said in ((160, f"then: {long.summary}"), (109, f" {long.summary}")):
+    for width, is_whole in ((160, True), (109, False)):
         text = "\n".join(drawn(looking_back(40.0, long), width, 40))
-        assert said in text
-        assert ("then: " in text) is (width == 160)
+        assert (f"then: {long.summary}" in text) is is_whole
+        assert "then: " in text
 
 
 def test_processes_of_now_step_back_beside_charts_of_the_past() -> None:
@@ -767,16 +767,16 @@ def test_processes_of_now_step_back_beside_charts_of_the_past() -> None:
     assert {look for look in looks if not look.startswith("gauge")} <= {"dim", EDGE}
 
 
-def test_what_was_not_kept_is_told_from_idle() -> None:
+def test_what_was_not_watched_is_told_from_idle() -> None:
     """Charts say so in the part of them that has nothing, while the past is looked at."""
     view = view_of(scene("starved", 1, seconds=60))
     now = view.window.now
     view.timeline = Timeline(300.0, now, now - 200.0)
     lines = drawn(view, 80, 24)
     assert any(re.search(r"main thread +not kept +100", line) for line in lines)
-    assert sum(re.search(r"│ +not kept +", line) is not None for line in lines) >= 2
+    assert sum(re.search(r"│ +not watched +", line) is not None for line in lines) >= 2
     view.timeline = Timeline(300.0)
-    assert "not kept" not in "\n".join(drawn(view, 80, 24))
+    assert "not watched" not in "\n".join(drawn(view, 80, 24))
 
 
 # -- what charts mean -----------------------------------------------------------------------------
@@ -833,10 +833,12 @@ def test_a_gpu_that_is_gone_says_since_when_and_nothing_stale(size: tuple[int, i
     assert "range" not in "".join(lines[at : at + 5])
 
 
-def test_why_a_gpu_is_throttled_stands_beside_the_word() -> None:
-    """In one line with it, where there is room for both."""
+def test_why_a_gpu_is_throttled_stands_below_how_busy_it_is() -> None:
+    """The word stands beside its name."""
     lines = drawn(view_of(scene("throttled", 1)), 120, 40)
-    assert any(re.search(r"throttled +thermal ", line) for line in lines)
+    at = next(at for at, line in enumerate(lines) if re.search(r"0 .*H200 +throttled", line))
+    assert re.search(r" busy +\d+%", lines[at + 1])
+    assert " thermal " in lines[at + 2]
 
 
 def test_of_time_that_is_lost_while_busy_the_header_does_not_say_how_busy() -> None:
