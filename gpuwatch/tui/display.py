@@ -12,7 +12,7 @@ from textual.app import App
 from textual.screen import Screen
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.strips import ASCII, DOTS, UNICODE
+from gpuwatch.tui.charts.strips import ASCII, BARS, DOTS, UNICODE
 from gpuwatch.tui.pages.screen import CanvasScreen, Dialog
 from gpuwatch.tui.terminal import picture
 from gpuwatch.tui.terminal.driver import is_ending, strips_of, terminal_of
@@ -155,7 +155,8 @@ class Display:
         # A tone costs a colour change of some twenty bytes, a dotted cell three.
         ansi = self.app.current_theme.ansi
         has_tones = not (self._no_color or ansi or self.view.slow_link)
-        self.view.glyphs = ASCII if ascii_mode else UNICODE if has_tones else DOTS
+        blocks = BARS if self.view.palette.is_of_256 else UNICODE
+        self.view.glyphs = ASCII if ascii_mode else blocks if has_tones else DOTS
 
     # -- keys -------------------------------------------------------------------------------------
 

@@ -41,6 +41,9 @@ class Glyphs:
     solid: str
     ranges: tuple[tuple[str, ...], ...]
     """``ranges[low][high]``: dots from level ``low`` to level ``high`` of one cell."""
+    shades: bool
+    """There are as many tones as it takes to tell how busy a GPU is: charts of one row are strips
+    of them, since bars of seven heights below each other are confetti."""
     tones: bool
     """There are tones: of a range the highest is marked, instead of ``ranges``, and what was no
     work stands above the work."""
@@ -104,6 +107,7 @@ UNICODE = Glyphs(
     name="unicode",
     solid=" ▁▂▃▄▅▆▇█",
     ranges=_table(_braille_range),
+    shades=True,
     tones=True,
     pale="",
     lines="▁─▔",
@@ -132,7 +136,9 @@ UNICODE = Glyphs(
     core=" ▁▂▃▄▅▆▇█",
 )
 
-DOTS = replace(UNICODE, name="dots", tones=False)
+BARS = replace(UNICODE, name="bars", shades=False)
+"""Block glyphs for a terminal of 256 colours."""
+DOTS = replace(BARS, name="dots", tones=False)
 """Block glyphs for a terminal without colours in between: ranges are dotted."""
 
 ASCII = Glyphs(
@@ -141,6 +147,7 @@ ASCII = Glyphs(
     # Each stands on the lower edge of its cell, or would float above the bar that it is the top of.
     solid=" .:::####",
     ranges=(),
+    shades=False,
     tones=False,
     pale="/",
     lines="_-'",
@@ -188,11 +195,16 @@ FULL, PALE, ON_PALE, HIGHEST, FLOOR = "01234"
 marks the highest; and the base line of idle time."""
 
 
+SHADES = "efghij"
+"""Tones of a cell that is shaded by its mean, from nearly nothing to all of the time."""
 BESIDE = "b"
 """Shade of charts that stand beside those of how busy GPUs are, and are quieter: most are flat."""
 
 MARKED_SECONDS = 1.0
 """Length of columns from which on the highest is marked: most swings are seen in shorter ones."""
+_SHADED_SECONDS = 0.6
+"""Length of columns up to which those of one row are shaded: in longer ones swings are lost, and
+all of them would be as pale."""
 _SWING_SECONDS = 3.0
 """Length of a swing, peaks of which are seen at least so often."""
 _MARKED_ROWS = 4
@@ -439,12 +451,14 @@ class Strip:
         if drawn_of != self._drawn_of:
             self._drawn_of = drawn_of
             rows_drawn = zip(texts, tones, strict=True)
+            low = "ground" if _is_shaded(glyphs, grid, rows) else "faint"
+            low = low if glyphs.tones and rows == 1 else ""
             self._drawn = [
                 _runs(
                     *row,
                     bottom if number == rows - 1 else parts,
                     BESIDE if held is None and glyphs.tones else "",
-                    low=glyphs.tones and rows == 1,
+                    low,
                 )
                 for number, row in enumerate(rows_drawn)
             ]
@@ -493,9 +507,12 @@ class Strip:
         columns = _highest_of_swings(columns, beside) if marked else _means(columns)
         for one in worked:
             _set_apart(columns, one, grid, wanted_from)
+        shaded = _is_shaded(glyphs, grid, rows) and held is not None
         drawn = [
             _line_cell(column, limit, glyphs)
             if thin
+            else _shade_cell(column, limit, glyphs)
+            if shaded and type(column) is not _Apart
             else draw_column(column, limit, glyphs, rows, apart=type(column) is _Apart)
             for column in columns
         ]
@@ -559,6 +576,9 @@ def _parts(
         ground = "" if one.of_busy else f"/{one.style}"
         styles[first : first + count] = [busy if one.of_busy else style + ground] * count
         idle[first : first + count] = [one.style + ground] * count
+    for at in [match.start() for match in re.finditer(" ", bottom)]:
+        # What was not read has no ground either.
+        styles[at] = style
     bars = [True] * len(bottom)
     upper = _equal_ones(styles, bars)
     for match in re.finditer(f"{re.escape(zero)}+", bottom):
@@ -575,6 +595,17 @@ def _equal_ones(styles: Sequence[str], bars: Sequence[bool]) -> list[Part]:
         start, stop = stop, stop + len(list(cells_of_it))
         parts.append((start, stop, name, of_bars))
     return parts
+
+
+def _is_shaded(glyphs: Glyphs, grid: Grid, rows: int) -> bool:
+    """Return whether columns of how busy a GPU is have shades in the place of heights."""
+    return glyphs.shades and rows == 1 and grid.column_seconds <= _SHADED_SECONDS
+
+
+def _shade_cell(column: Column | None, limit: float, glyphs: Glyphs) -> tuple[str, str]:
+    """Return the only cell of a column by the shade of its mean; zero is a base line."""
+    height = 0 if column is None else level(column[1], limit)
+    return (glyphs.solid[height], FULL) if height < 2 else (glyphs.solid[-2], SHADES[height - 2])
 
 
 # Those that may still change mostly do not, and processes of one GPU have the same.
@@ -601,16 +632,19 @@ def _line_cell(column: Column | None, limit: float, glyphs: Glyphs) -> tuple[str
 _SAME_TONE = re.compile(r"(.)\1*")
 
 
-def _runs(text: str, tones: str, parts: Sequence[Part], shade: str, *, low: bool) -> list[Run]:
-    """Return ``text`` as runs of one style and tone each. ``low``: of the only row of a chart; on
-    the ground of what held it up its base line is faint, since many below each other would be the
-    loudest of all."""
+def _runs(text: str, tones: str, parts: Sequence[Part], shade: str, low: str = "") -> list[Run]:
+    """Return ``text`` as runs of one style and tone each. Of the only row of a chart, base lines on
+    the ground of what held it up are ``low``: ``faint``, or only the ``ground``. Many below each
+    other would be the loudest of all."""
     out: list[Run] = []
     for start, stop, style, of_bars in parts:
         for match in _SAME_TONE.finditer(tones, start, stop):
             tone = FLOOR if match[1] == FULL and not of_bars else match[1]
-            faint = BESIDE if low and tone == FLOOR and "/" in style else shade
-            out.append((text[match.start() : match.end()], f"{style}.{tone}{faint}"))
+            part, of_ground = text[match.start() : match.end()], tone == FLOOR and "/" in style
+            if of_ground and low == "ground":
+                part = " " * len(part)
+            faint = BESIDE if of_ground and low else shade
+            out.append((part, f"{style}.{tone}{faint}"))
     return out
 
 

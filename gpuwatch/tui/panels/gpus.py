@@ -1097,7 +1097,8 @@ def title(page: Page) -> tuple[str, str]:
     if kind:
         kind = kind if not painter.has_limits else kind[:1]
     name = "  ".join(kind) or "GPUs"
-    name += f", all {painter.common_word}" if painter.says_common_word else ""
+    says_what = painter.says_common_word and page.overview.each == 1
+    name += f", all {painter.common_word}" if says_what else ""
     return name, painter.headings.lstrip() + " " * len(note)
 
 

@@ -11,7 +11,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gpuwatch.outputs.terminal import STATE_HUES
-from gpuwatch.tui.charts.strips import BESIDE, FLOOR, ON_PALE, PALE
+from gpuwatch.tui.charts.strips import BESIDE, FLOOR, ON_PALE, PALE, SHADES
 
 # On a dark and on a light ground.
 _HUES = {
@@ -129,7 +129,7 @@ class Palette(dict[str, Style]):
         """Take the colours of ``theme``, or none; ``colours`` is what the terminal has, as Rich
         names it (``256``)."""
         super().__init__()
-        self._of_256 = colours == "256"
+        self.is_of_256 = colours == "256"
         self._ansi = theme.ansi or no_color
         self._no_color = no_color
         self._hues = dict(_ANSI) if self._ansi else _hues(theme)
@@ -137,7 +137,7 @@ class Palette(dict[str, Style]):
 
     def __missing__(self, name: str) -> Style:
         style = self._make(name)
-        if self._of_256:
+        if self.is_of_256:
             style += Style(color=_nearest(style.color), bgcolor=_nearest(style.bgcolor))
         self[name] = style
         return style
@@ -184,13 +184,16 @@ class Palette(dict[str, Style]):
         hue, ground = Color.parse(foreground), Color.parse(background)
         apart = Color.parse(self._hues[lost]) if lost else hue
         # Of 256 colours the nearest to a quieter hue is grey.
+        if tone in SHADES:
+            share = _LEAST_SHADE + (_MOST_SHADE - _LEAST_SHADE) * SHADES.index(tone) / len(SHADES)
+            return Style(color=ground.blend(hue, share).hex, bgcolor=background)
         is_low = tone == FLOOR and shade == BESIDE
         share = _FLOOR if tone == FLOOR else _BESIDE if shade == BESIDE else _SOLID
         solid = ground.blend(hue, _LOW_FLOOR if is_low else share).hex
-        solid = hue.hex if self._of_256 and not is_low else solid
+        solid = hue.hex if self.is_of_256 and not is_low else solid
         pale = (
             apart.hex
-            if lost and self._of_256
+            if lost and self.is_of_256
             else ground.blend(apart, _LOST if lost else _PALE).hex
         )
         if tone == ON_PALE:
@@ -220,6 +223,8 @@ _TINT = 0.09
 _SOLID = 0.64
 """How much of its hue a bar of how busy a GPU is has: one that is busy all the time is no glaring
 slab."""
+_LEAST_SHADE, _MOST_SHADE = 0.12, 0.75
+"""How much a cell has that is shaded, of what it was busy for."""
 _BESIDE = 0.5
 """How much all other charts have."""
 _LOST, _PALE, _FLOOR, _LOW_FLOOR = 0.5, 0.2, 0.45, 0.25

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gpuwatch.tui.app import GpuwatchApp
-from gpuwatch.tui.charts.strips import ASCII, DOTS, UNICODE
+from gpuwatch.tui.charts.strips import ASCII, BARS, DOTS, UNICODE
 from gpuwatch.tui.display import Display, theme_name
 from gpuwatch.tui.keys import described
 from gpuwatch.tui.pages.dialogs import Help
@@ -202,17 +202,19 @@ async def test_an_empty_no_color_is_not_set() -> None:
 
 
 def test_glyphs_follow_what_the_terminal_can_show() -> None:
-    """Tones need colours in between; without them ranges are dotted; ASCII is asked for."""
+    """Shades need all colours, tones some; without them ranges are dotted; ASCII is asked
+    for."""
 
     async def glyphs() -> list[object]:
         return [
+            app_in(TRUECOLOR).view.glyphs,
             app_in({"TERM": "xterm-256color"}).view.glyphs,
             app_in({"TERM": "xterm"}).view.glyphs,
             app_in({"TERM": "xterm-256color", "NO_COLOR": "1"}).view.glyphs,
             app_in({"TERM": "xterm-256color"}, ascii_mode=True).view.glyphs,
         ]
 
-    assert asyncio.run(glyphs()) == [UNICODE, DOTS, DOTS, ASCII]
+    assert asyncio.run(glyphs()) == [UNICODE, BARS, DOTS, DOTS, ASCII]
 
 
 @pytest.mark.parametrize(

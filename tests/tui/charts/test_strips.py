@@ -10,12 +10,14 @@ from rich.cells import cell_len
 from gpuwatch.core.store import SampledSeries
 from gpuwatch.tui.charts.strips import (
     ASCII,
+    BARS,
     DOTS,
     FULL,
     HIGHEST,
     LEVELS_PER_ROW,
     ON_PALE,
     PALE,
+    SHADES,
     UNICODE,
     Glyphs,
     Held,
@@ -339,12 +341,25 @@ def test_work_alone_stands_on_the_ground_of_what_held_it_up() -> None:
         busy.add_reading(second, 100.0)
         work.add_reading(second, 50.0)
     held = [Held(2.5, inf, "waiting", False, work)]
-    (line,) = Strip().draw(busy, TimeWindow(4.0, 4.0), 4, 100.0, UNICODE, "fed", 1, held)
+    (line,) = Strip().draw(busy, TimeWindow(4.0, 4.0), 4, 100.0, BARS, "fed", 1, held)
     assert picture([line]) == ["▇▇▄▄"]
     assert [style.partition(".")[0] for text, style in line for _ in text] == [
         *("fed", "fed"),
         *("fed/waiting", "fed/waiting"),
     ]
+
+
+def test_a_row_of_shades_tells_how_busy_by_its_tone() -> None:
+    """Of equal blocks, the busier the stronger; zero is a base line, and what was not read is
+    blank."""
+    busy = SampledSeries()
+    for second, percent in ((0.5, 100.0), (1.0, 40.0), (1.5, 0.0), (2.5, 40.0)):
+        busy.add_reading(second, percent)
+    (line,) = Strip().draw(busy, TimeWindow(2.5, 2.5), 5, 100.0, UNICODE, "fed", 1, [])
+    (cells_drawn,) = picture([line])
+    assert cells_drawn == "▇▇▁ ▇"
+    tones = [style.partition(".")[2] for text, style in line for _ in text]
+    assert SHADES.index(tones[0]) > SHADES.index(tones[1]) == SHADES.index(tones[4])
 
 
 @pytest.mark.parametrize("glyphs", [DOTS, ASCII], ids=lambda glyphs: glyphs.name)
