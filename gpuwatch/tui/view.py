@@ -376,20 +376,17 @@ class View:
         rows: int = 1,
         window: TimeWindow | None = None,
         held: Sequence[Held] | None = None,
-        *,
-        thin: bool = False,
     ) -> list[list[Run]]:
         """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
         first; blank without a limit. What is drawn is kept for the next frame under ``key``. A
         chart of how busy a GPU is has the colours of what ``held`` it up, a line where a change
-        was marked, and a word for what it cannot show; a ``thin`` one is a line where it has one
-        row."""
+        was marked, and a word for what it cannot show."""
         if limit is None:
             return [[(" " * max(0, width), "text")]] * rows
         strip = self.strips.get((*key, width, rows))
         window = self.window if window is None else window
         glyphs = self.glyphs
-        drawn = strip.draw(series, window, width, limit, glyphs, style, rows, held, thin=thin)
+        drawn = strip.draw(series, window, width, limit, glyphs, style, rows, held)
         mark = self.mark
         if mark is not None and held is not None and width > 0:
             grid = window.grid(width)

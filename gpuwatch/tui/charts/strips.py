@@ -51,7 +51,7 @@ class Glyphs:
     """Cells of a range in which no part is solid, instead of ``ranges``; others show their solid
     part alone."""
     lines: str
-    """Line in the lower, the middle and the upper third of a cell."""
+    """Line at the bottom, in the middle and at the top of a cell."""
     separator: str
     axis: str
     """Line between a chart and its scale."""
@@ -202,6 +202,8 @@ BESIDE = "b"
 
 MARKED_SECONDS = 1.0
 """Length of columns from which on the highest is marked: most swings are seen in shorter ones."""
+_SWING_PERCENT = 30.0
+"""Least that the highest is above the mean to be marked: less is no swing, and the line noise."""
 _SHADED_SECONDS = 0.6
 """Length of columns up to which those of one row are shaded: in longer ones swings are lost, and
 all of them would be as pale."""
@@ -244,7 +246,9 @@ def cells(
         reach = min(max(high - base, 0), LEVELS_PER_ROW)
         if glyphs.tones and not apart:
             is_marked = not filled and reach > 0 and high - base <= LEVELS_PER_ROW
-            character = glyphs.lines[(reach - 1) // 3] if is_marked else glyphs.solid[filled]
+            character = (
+                glyphs.lines[min(2, (reach + 1) // 3)] if is_marked else glyphs.solid[filled]
+            )
             tone = HIGHEST if is_marked else FULL
         else:
             if glyphs.pale and base and filled == 1:
@@ -428,19 +432,16 @@ class Strip:
         style: str,
         rows: int = 1,
         held: Sequence[Held] | None = None,
-        *,
-        thin: bool = False,
     ) -> list[list[Run]]:
         """Return ``rows`` lines of runs, each exactly ``width`` cells, the top one first. With
         ``held`` it is of how busy a GPU is: zero has the quiet style of what is idle, what held
-        things up its own, and the highest of long columns is marked. ``thin``: in one row it is a
-        line, which has the same weight at any height."""
+        things up its own, and the highest of long columns is marked."""
         if width <= 0:
             return [[] for _ in range(rows)]
         if series is None:
             return [[(" " * width, style)] for _ in range(rows)]
         grid = window.grid(width)
-        self._bring_up_to(series, grid, limit, glyphs, rows, held, thin and rows == 1)
+        self._bring_up_to(series, grid, limit, glyphs, rows, held)
         skip = grid.first - self._first
         texts = [text[skip:].ljust(width) for text in self._texts]
         tones = [one[skip:].ljust(width, FULL) for one in self._tones]
@@ -451,7 +452,7 @@ class Strip:
         if drawn_of != self._drawn_of:
             self._drawn_of = drawn_of
             rows_drawn = zip(texts, tones, strict=True)
-            low = "ground" if _is_shaded(glyphs, grid, rows) else "faint"
+            low = "ground" if is_shaded(glyphs, grid, rows) else "faint"
             low = low if glyphs.tones and rows == 1 else ""
             self._drawn = [
                 _runs(
@@ -476,13 +477,12 @@ class Strip:
         glyphs: Glyphs,
         rows: int,
         held: Sequence[Held] | None,
-        thin: bool,
     ) -> None:
         """Draw what is new or may still change: then the grid's first column is there, and its
         last is the newest."""
         start, last = grid.first, grid.last
         worked = tuple(one for one in held or () if one.work is not None)
-        key = (grid.column_seconds, limit, glyphs.name, rows, worked, thin)
+        key = (grid.column_seconds, limit, glyphs.name, rows, worked)
         same = series == self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
         marked = held is not None and rows >= _MARKED_ROWS and grid.column_seconds >= MARKED_SECONDS
@@ -507,11 +507,9 @@ class Strip:
         columns = _highest_of_swings(columns, beside) if marked else _means(columns)
         for one in worked:
             _set_apart(columns, one, grid, wanted_from)
-        shaded = _is_shaded(glyphs, grid, rows) and held is not None
+        shaded = is_shaded(glyphs, grid, rows) and held is not None and not worked
         drawn = [
-            _line_cell(column, limit, glyphs)
-            if thin
-            else _shade_cell(column, limit, glyphs)
+            _shade_cell(column, limit, glyphs)
             if shaded and type(column) is not _Apart
             else draw_column(column, limit, glyphs, rows, apart=type(column) is _Apart)
             for column in columns
@@ -522,19 +520,27 @@ class Strip:
 
 
 def _means(columns: Sequence[Column | None]) -> list[Column | None]:
-    return [one and (one[1], one[1], one[1]) for one in columns]
+    return [one and _mean(one) for one in columns]
+
+
+def _mean(column: Column) -> Column:
+    return column[1], column[1], column[1]
 
 
 def _highest_of_swings(columns: Sequence[Column | None], beside: int) -> list[Column | None]:
     """Return all but the first ``beside`` columns; between two peaks that are at most so many
-    columns away the highest is that of the lower one. Columns that are shorter than a swing share
-    its peaks, and the line through them is one and not many dashes."""
+    columns away the highest is that of the lower one, and the mean where that is no swing. Columns
+    that are shorter than a swing share its peaks, and the line through them is one and not many
+    dashes."""
     tops = [-1.0 if one is None else one[2] for one in columns]
     out: list[Column | None] = []
     for at in range(beside, len(columns)):
         column = columns[at]
         reach = min(max(tops[at - beside : at + 1]), max(tops[at : at + beside + 1]))
-        out.append(column and (*column[:2], reach))
+        swings = column is not None and reach - column[1] >= _SWING_PERCENT
+        out.append(
+            (*column[:2], reach) if column is not None and swings else column and _mean(column)
+        )
     return out
 
 
@@ -597,7 +603,7 @@ def _equal_ones(styles: Sequence[str], bars: Sequence[bool]) -> list[Part]:
     return parts
 
 
-def _is_shaded(glyphs: Glyphs, grid: Grid, rows: int) -> bool:
+def is_shaded(glyphs: Glyphs, grid: Grid, rows: int) -> bool:
     """Return whether columns of how busy a GPU is have shades in the place of heights."""
     return glyphs.shades and rows == 1 and grid.column_seconds <= _SHADED_SECONDS
 
@@ -621,12 +627,6 @@ def draw_column(
     solid = column[glyphs.solid_to]
     low = high if solid == column[2] else level(solid, limit, rows)
     return cells(glyphs, low, high, rows, apart=apart)
-
-
-def _line_cell(column: Column | None, limit: float, glyphs: Glyphs) -> tuple[str, str]:
-    """Return the character of one column of a line, and its tone."""
-    height = 0 if column is None else level(column[1], limit)
-    return " " if column is None else glyphs.lines[height * 3 // LEVELS_PER_ROW], FULL
 
 
 _SAME_TONE = re.compile(r"(.)\1*")

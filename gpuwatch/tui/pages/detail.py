@@ -379,9 +379,12 @@ def _charts(view: View, live: Gpu) -> list[Trace]:
         one = job_charts.metric_trace(view, [gpu], name)
         one = one if name in named else job_charts.quiet(one)
         label = "PCIe rx" if name.startswith("pcie") else GPU[name].label
-        thin = name in _FLAT
-        now = "" if thin else _now(view, live, GPU[name])
-        charts.append(replace(one, label=label, short=GPU[name].short, thin=thin, now=now))
+        charts.append(replace(one, label=label, short=GPU[name].short))
+        value = _value(gpu, name)
+        if name not in _FLAT:
+            charts[-1] = replace(charts[-1], now=_now(view, live, GPU[name]))
+        elif value is not None and one.limit:
+            charts[-1] = replace(charts[-1], share=value / one.limit, style="gauge")
     return charts
 
 

@@ -283,7 +283,7 @@ def means_in_words(view: View) -> str:
 
 def chart_legend(page: Page, lead: int) -> str:
     """Return what charts behind ``lead`` cells show of a column, for the edge above them, where it
-    is more than the mean."""
+    is more than the height of its mean."""
     columns = max(1, page.width - lead - 2)
     marked = page.view.window.span_seconds / columns >= MARKED_SECONDS
     return "bar: mean, line: highest" if page.view.glyphs.tones and marked else ""

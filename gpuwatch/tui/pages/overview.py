@@ -412,7 +412,8 @@ def _of_gpus(page: Page) -> Title:
     name, headings = gpu_rows.title(page)
     keys = ("enter", "open", "open"), *range_keys(page)
     # Low charts have no room for the line.
-    legend = chart_legend(page, LEAD) if page.overview.style is GpuStyle.STACKED else ""
+    stacked = page.overview.style is GpuStyle.STACKED
+    legend = chart_legend(page, LEAD) if stacked else gpu_rows.shade_legend(page)
     return Title(name, keys, headings, legend=legend)
 
 

@@ -37,6 +37,7 @@ from gpuwatch.tui.charts.strips import (
     Glyphs,
     Held,
     highest,
+    is_shaded,
     nice_ceiling,
     scale_marks,
 )
@@ -407,7 +408,7 @@ def held_up(view: View, *gpus: GpuKey) -> list[Held]:
             # In step with the others it is busy all the time, too, and held against them by what
             # of that was work; else its idle time is what they wait for.
             work = work if mark.rule == _IN_STEP else None
-            of_busy = work is not None
+            of_busy, hue = work is not None, hue if work is None else IDLE.hue
         out.append(Held(mark.begin_seconds, end, hue, of_busy, work))
     return out
 
@@ -452,7 +453,8 @@ def _work_of(view: View, state: GpuState, key: GpuKey) -> Columns | None:
 def work_said(view: View, gpu: Gpu, state: GpuState) -> Said | None:
     """Return how much of the busy time was work, or at the moment that is looked at, where the
     chart tells them apart."""
-    held = [one for one in held_up(view, gpu.uuid) if one.style == state.hue]
+    hues = {state.hue, *([IDLE.hue] if state is STRAGGLER else [])}
+    held = [one for one in held_up(view, gpu.uuid) if one.style in hues]
     work = held[-1].work if held else None
     if work is None:
         return None
@@ -670,6 +672,11 @@ class GpuPainter:
     def cells_beside(self) -> int:
         """Cells behind the charts in a list."""
         return _AFTER_NUMBERS + sum(one.cells for one in self._columns)
+
+    @property
+    def chart_cells(self) -> int:
+        """Cells of the chart of each GPU in a list."""
+        return self._width - self._lead - self.cells_beside
 
     @property
     def headings(self) -> str:
@@ -928,7 +935,7 @@ class GpuPainter:
                 (one for one in (whose, whose.split(" ")[0]) if len(one) < _STATE_WIDTH), ""
             )
             begin.add(left(word or state.word, _STATE_WIDTH), self._word_style(state))
-        room = self._width - self._lead - self.cells_beside
+        room = self.chart_cells
         work = None
         if room > 0:
             work = work_said(self._view, gpu, state)
@@ -1100,6 +1107,17 @@ def title(page: Page) -> tuple[str, str]:
     says_what = painter.says_common_word and page.overview.each == 1
     name += f", all {painter.common_word}" if says_what else ""
     return name, painter.headings.lstrip() + " " * len(note)
+
+
+def shade_legend(page: Page) -> str:
+    """Return what shades mean, where charts of one line have them."""
+    painter, _, _ = _painter(page)
+    room = painter.chart_cells
+    if room <= 0 or not is_shaded(
+        page.view.glyphs, page.view.window.grid(room), page.overview.each
+    ):
+        return ""
+    return "shade: how busy"
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:

@@ -78,10 +78,10 @@ def test_a_column_has_a_character_and_a_tone_for_each_row(glyphs: Glyphs, rows: 
 
 
 def test_the_highest_is_a_line_above_the_mean() -> None:
-    """It stands in the cell and the third of it that it reaches, and only in a cell that the bar
-    leaves free; one row has the mean alone."""
+    """It stands in the cell that it reaches, at its bottom, middle or top, and only in a cell that
+    the bar leaves free; one row has the mean alone."""
     drawn = [cells(UNICODE, 3, highest, 2) for highest in (9, 11, 12, 15)]
-    assert [characters for characters, _ in drawn] == ["▁▃", "▁▃", "─▃", "▔▃"]
+    assert [characters for characters, _ in drawn] == ["▁▃", "─▃", "─▃", "▔▃"]
     assert {tones for _, tones in drawn} == {HIGHEST + FULL}
     assert cells(UNICODE, 3, 7, 2) == (" ▃", FULL * 2)
     assert cells(UNICODE, 3, 7) == ("▃", FULL)
@@ -301,18 +301,14 @@ def test_a_column_has_the_colour_of_what_it_was(rows: int, of_busy: bool) -> Non
     assert styles == ["fed", "idle", *middle, "fed", "idle"]
 
 
-@SETS
-def test_a_thin_chart_is_a_line(glyphs: Glyphs) -> None:
-    """In the lower, middle or upper third of its row; in more rows it is a chart like others."""
-    series = SampledSeries()
-    for second, value in enumerate((0.0, 50.0, None, 100.0), start=1):
-        series.add_reading(float(second), value)
-    window = TimeWindow(4.0, 4.0)
-    low, middle, high = glyphs.lines
-    drawn = Strip().draw(series, window, 4, 100.0, glyphs, "area", thin=True)
-    assert picture(drawn) == [f"{low}{middle} {high}"]
-    both = [Strip().draw(series, window, 4, 100.0, glyphs, "area", 2, thin=t) for t in (0, 1)]
-    assert both[0] == both[1]
+def test_a_peak_that_is_no_swing_is_not_marked() -> None:
+    """Of columns that are longer than a swing the mean is drawn alone where the highest is near
+    it."""
+    busy = SampledSeries()
+    for second in range(1, 41):
+        busy.add_reading(second / 2, 98.0 if second % 2 else 90.0)
+    drawn = Strip().draw(busy, TimeWindow(20.0, 20.0), 10, 100.0, UNICODE, "fed", 8, [])
+    assert not any(f".{HIGHEST}" in style for line in drawn for _, style in line)
 
 
 def test_busy_time_without_work_stands_above_the_work() -> None:
