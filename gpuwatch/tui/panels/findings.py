@@ -517,7 +517,11 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
         text = _ASIDE.sub("", text)
     well = diagnosis.decided and not diagnosis.findings
     sign = (view.glyphs.good, "fed") if well else (view.glyphs.dot, style)
-    return _signed(view, sign, text, style, width, width - 1, most)
+    lines = _signed(view, sign, text, style, width, width - 1, most)
+    if well and len(lines) < most:
+        watched = units.age(diagnosis.watched_seconds)
+        lines.append(Row(width).add(f"   watched for {watched}: no finding holds", "label").line())
+    return lines
 
 
 def _dated(view: View) -> str:
