@@ -617,7 +617,7 @@ class GpuPainter:
         self._states = {gpu.uuid: state_of(view, gpu) for gpu in gpus}
         words = {state.word for state in self._states.values()}
         self.common_word = next(iter(words)) if len(gpus) >= _MANY and len(words) == 1 else ""
-        """What all of many do: the verdict says it in its colour, rows in grey."""
+        """State that all of many have: the verdict says it in its colour, rows in grey."""
         self._now: float | None = None
         """Busy percent of the GPU that is drawn, at the newest look."""
         self.spans: list[tuple[int, int]] = []
