@@ -621,28 +621,20 @@ def at_length(
 ) -> list[Line]:
     """Return its sentence, and below it what to do, how much faster that makes it, and what is
     lost; at the right ``tail``, which says that itself. In less room the advice is brief, and what
-    else has none is left out. Where ``most`` allows a third line, advice that is too long for one
-    has it, or else what is known of the finding: what is lost, how sure it is and since when, and
-    whose job it is (where that is to be ``named``). ``quiet``: only its sign is in colour, and
-    nothing bold."""
+    else has none is left out. Where ``most`` allows a third line, it says what is known of the
+    finding: what is lost, how sure it is and since when, and whose job it is (where that is to be
+    ``named``). ``quiet``: only its sign is in colour, and nothing bold."""
     first = _begin(view, finding, width, width, prefix, quiet=quiet)
     second = Row(width, prefix=prefix).add("   ")
-    free, indent = second.room - 1, second.used
-    in_full = least = "no action needed: this is for information"
+    free, indent, apart = second.room - 1, second.used, most > 2
+    least = "no action needed: this is for information"
     if finding.advice:
-        in_full = clean(finding.advice[0].change)
-        least = change_in(in_full, finding.advice[0].brief, _BRIEF)
-    is_long = most > 2 and free < width_of(in_full) and len(wrapped(in_full, free)) < most
-    if is_long:
-        least = in_full
-    apart = most > 2 and not is_long
+        least = change_in(finding.advice[0].change, finding.advice[0].brief, _BRIEF)
 
     def longest(texts: Sequence[str], *others: str) -> str:
         """Return the first of the texts beside which the others and the change have room."""
-        taken = sum([width_of(one) + len(_GAP) for one in others if one])
-        rooms = [free - taken - len(_GAP) - width_of(text) for text in texts]
-        lines = [len(wrapped(least, room)) if room > 0 else most for room in rooms]
-        fits = [text for text, needed in zip(texts, lines, strict=True) if needed < most]
+        taken = width_of(least) + sum([width_of(one) + len(_GAP) for one in others if one])
+        fits = [text for text in texts if taken + len(_GAP) + width_of(text) <= free]
         return next(iter(fits), "")
 
     every_loss = [] if tail or apart else losses(finding, view, width)
@@ -653,12 +645,6 @@ def at_length(
     look = "label" if not finding.advice else "text" if quiet else "value"
     beside = sum([width_of(one) + len(_GAP) for one in (gain, loss, tail) if one])
     text, row, lines = changes(finding, free - beside) or least, second, [second]
-    if is_long and free - beside < width_of(in_full):
-        # What goes with it stands behind its end.
-        line, *rest = wrapped(in_full, free)
-        second.add(line, look)
-        text, row = " ".join(rest), Row(width, prefix=prefix).add(" " * indent)
-        lines.append(row)
     row.add(shortened(text, free - beside, view.glyphs.ellipsis), look)
     for one in filter(None, (gain, loss)):
         row.add(_GAP).add(one, "label")

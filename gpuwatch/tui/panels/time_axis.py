@@ -54,7 +54,7 @@ def past_column(view: View, series: Columns | None) -> Column | None:
 
 _FLICKERING = ("busy_percent", "sm_active_percent", "power_watts")
 _FLICKERING_FACTS = (
-    *("tensor_active_percent", "dram_active_percent", "sm_occupancy_percent", "sm_clock_mhz"),
+    *("tensor_active_percent", "dram_active_percent", "sm_occupancy_percent"),
     *("memory_controller_percent", "encoder_percent", "decoder_percent"),
     *(f"{link}_{way}_bytes_per_second" for link in ("pcie", "nvlink") for way in ("rx", "tx")),
 )
@@ -78,7 +78,7 @@ def shown_gpu(view: View, gpu: Gpu, *, facts: bool = False) -> Gpu:
     if before is not None and before[0] == window and before[1] is gpu:
         return before[2]
     means = {
-        name: round(mean) if GPU[name].whole else mean
+        name: mean
         for name in (*_FLICKERING, *(_FLICKERING_FACTS if facts else ()))
         if getattr(gpu.reading, name) is not None
         if (mean := mean_shown(view.history.gpu(gpu.uuid, name), window)) is not None
