@@ -452,8 +452,9 @@ class Strip:
         if drawn_of != self._drawn_of:
             self._drawn_of = drawn_of
             rows_drawn = zip(texts, tones, strict=True)
-            low = "ground" if is_shaded(glyphs, grid, rows) else "faint"
-            low = low if glyphs.tones and rows == 1 else ""
+            low = ""
+            if glyphs.tones and rows == 1:
+                low = "ground" if is_shaded(glyphs, grid, rows) else "faint"
             self._drawn = [
                 _runs(
                     *row,
@@ -537,10 +538,12 @@ def _highest_of_swings(columns: Sequence[Column | None], beside: int) -> list[Co
     for at in range(beside, len(columns)):
         column = columns[at]
         reach = min(max(tops[at - beside : at + 1]), max(tops[at : at + beside + 1]))
-        swings = column is not None and reach - column[1] >= _SWING_PERCENT
-        out.append(
-            (*column[:2], reach) if column is not None and swings else column and _mean(column)
-        )
+        if column is None:
+            out.append(None)
+        elif reach - column[1] >= _SWING_PERCENT:
+            out.append((*column[:2], reach))
+        else:
+            out.append(_mean(column))
     return out
 
 
