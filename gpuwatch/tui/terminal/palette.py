@@ -11,7 +11,15 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gpuwatch.outputs.terminal import STATE_HUES
-from gpuwatch.tui.charts.strips import BESIDE, FLOOR, ON_PALE, PALE, SHADES
+from gpuwatch.tui.charts.strips import (
+    BESIDE,
+    FILLED_PALE,
+    FILLS,
+    FLOOR,
+    ON_PALE,
+    PALE,
+    SHADES,
+)
 
 # On a dark and on a light ground.
 _HUES = {
@@ -96,6 +104,12 @@ _FAINT = {"dim", "idle", "area"}
 """Hues that are the terminal's own ink, dimmed: its grey is hard to read on many, and on some it is
 the ground."""
 
+_FILL_OF_FAINT = "bright_black"
+"""Ground of a cell that is filled with such a hue: an ink is dimmed and a ground is not."""
+_QUIET_CHARTS = {"host", "gauge"}
+"""Hues whose charts are as quiet as ``area``: most are flat, and blocks of a full colour would be
+the loudest of all."""
+
 # Style names that are a hue and more: (hue, bold, reverse). Any other name is a hue itself.
 _LOOKS: dict[str, tuple[str, bool | None, bool]] = {
     "value": ("text", True, False),
@@ -156,6 +170,8 @@ class Palette(dict[str, Style]):
         if tint and not (self._ansi or surface):
             ground = Color.parse(background)
             background = ground.blend(Color.parse(self._hues[tint]), _TINT).hex
+        if self._ansi and tone and hue in _QUIET_CHARTS:
+            hue, foreground = "area", self._hues["area"]
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
@@ -173,6 +189,9 @@ class Palette(dict[str, Style]):
                 reverse=reverse or None,
                 underline=(surface == "b") or None,
             )
+        if self._ansi and tone in FILLS and tone and not surface:
+            filled = _FILL_OF_FAINT if hue in _FAINT else foreground
+            return Style(color=filled, bgcolor=filled)
         dim = (self._ansi and hue in _FAINT and surface != "s") or None
         return Style(
             color=foreground, bgcolor=background, bold=bold, dim=dim, reverse=reverse or None
@@ -187,6 +206,11 @@ class Palette(dict[str, Style]):
         if tone in SHADES:
             share = _LEAST_SHADE + (_MOST_SHADE - _LEAST_SHADE) * SHADES.index(tone) / len(SHADES)
             return Style(color=ground.blend(hue, share).hex, bgcolor=background)
+        if tone in FILLS:
+            share = _LEAST_FILL + (1 - _LEAST_FILL) * FILLS.index(tone) / (len(FILLS) - 1)
+            most = 1.0 if self.is_of_256 else _BESIDE if shade == BESIDE else _SOLID
+            filled = ground.blend(hue, share * most).hex
+            return Style(color=filled, bgcolor=filled)
         is_low = tone == FLOOR and shade == BESIDE
         share = _FLOOR if tone == FLOOR else _BESIDE if shade == BESIDE else _SOLID
         solid = ground.blend(hue, _LOW_FLOOR if is_low else share).hex
@@ -196,6 +220,8 @@ class Palette(dict[str, Style]):
             if lost and self.is_of_256
             else ground.blend(apart, _LOST if lost else _PALE).hex
         )
+        if tone == FILLED_PALE:
+            return Style(color=pale, bgcolor=pale)
         if tone == ON_PALE:
             return Style(color=solid, bgcolor=pale)
         return Style(color=pale if tone == PALE else solid, bgcolor=background)
@@ -225,6 +251,8 @@ _SOLID = 0.64
 slab."""
 _LEAST_SHADE, _MOST_SHADE = 0.12, 0.75
 """How much a cell has that is shaded, of what it was busy for."""
+_LEAST_FILL = 0.25
+"""How much of its colour a cell has that is filled to the least."""
 _BESIDE = 0.5
 """How much all other charts have."""
 _LOST, _PALE, _FLOOR, _LOW_FLOOR = 0.5, 0.2, 0.45, 0.25
