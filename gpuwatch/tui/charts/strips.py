@@ -38,7 +38,7 @@ FULL, PALE, ON_PALE, HIGHEST, FLOOR = "01234"
 marks the highest; and the base line of idle time."""
 SHADES = "efghij"
 """Tones of a cell that is shaded by its mean, from nearly nothing to all of the time."""
-FILLS = "FGHIJKL"
+FILLS = "FGHI"
 """Tones of a cell that is a block by its ground, from nearly nothing to all of it: its character is
 there for who copies it, and is not seen."""
 FILLED_PALE = "P"
@@ -210,7 +210,15 @@ ASCII = Glyphs(
 FILLED_ASCII = replace(ASCII, name="filled ascii", fill=5 * FULL + 4 * FILLS[-1])
 """ASCII for a terminal of some colours: bars are blocks of them."""
 SHADED_ASCII = replace(
-    ASCII, name="shaded ascii", fill=f"{2 * FULL}{FILLS}", step=4, pale_tone=FILLED_PALE
+    ASCII,
+    name="shaded ascii",
+    # A character for each shade: who copies a row can tell them apart, and so can the canvas, which
+    # looks for characters that have moved to the left.
+    solid=" _.:::=##",
+    core="__.:::=##",
+    fill=f"{2 * FULL}FGGGHII",
+    step=4,
+    pale_tone=FILLED_PALE,
 )
 """ASCII for a terminal of all colours: the top of a bar is a shade, and so is a row alone."""
 

@@ -127,15 +127,17 @@ def test_ascii_bars_are_of_one_character() -> None:
 
 
 def test_where_ascii_has_colours_solid_cells_are_filled() -> None:
-    """A copy of the screen has the same characters as without; with all colours the part of a cell
-    is a shade, the stronger the more there is of it."""
+    """A copy of the screen has the same characters as without. With all colours the part of a cell
+    is a shade, the stronger the more there is of it; each has a character of its own, which a copy
+    has, and by which it is seen what has moved."""
     for highest in range(1, 32):
         plain, _ = cells(ASCII, highest, highest, 4)
         filled, tones = cells(FILLED_ASCII, highest, highest, 4)
         assert filled == plain
         assert [tone in FILLS for tone in tones] == [one == "#" for one in plain]
-    shades = [cells(SHADED_ASCII, n, n)[1] for n in range(1, 8)]
-    assert shades == [FULL, *FILLS[:-1]]
+    shades = dict.fromkeys([cells(SHADED_ASCII, n, n) for n in range(1, 8)])
+    assert [tone for _, tone in shades] == [FULL, *FILLS]
+    assert len({character for character, _ in shades}) == len(shades)
     assert cells(SHADED_ASCII, 8, 8, 2)[1] == FULL + FILLS[-1]
     assert cells(SHADED_ASCII, 9, 15, 2, apart=True)[1] == FILLED_PALE + FILLS[-1]
 
