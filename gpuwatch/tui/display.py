@@ -12,7 +12,15 @@ from textual.app import App
 from textual.screen import Screen
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.strips import ASCII, BARS, DOTS, FILLED_ASCII, SHADED_ASCII, UNICODE
+from gpuwatch.tui.charts.strips import (
+    ASCII,
+    BARS,
+    COLOURLESS,
+    DOTS,
+    FILLED_ASCII,
+    SHADED_ASCII,
+    UNICODE,
+)
 from gpuwatch.tui.pages.screen import CanvasScreen, Dialog
 from gpuwatch.tui.terminal import picture
 from gpuwatch.tui.terminal.driver import is_ending, strips_of, terminal_of
@@ -162,7 +170,7 @@ class Display:
         elif has_tones:
             self.view.glyphs = UNICODE if has_shades else BARS
         else:
-            self.view.glyphs = DOTS
+            self.view.glyphs = COLOURLESS if self._no_color else DOTS
 
     # -- keys -------------------------------------------------------------------------------------
 

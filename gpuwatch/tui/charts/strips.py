@@ -101,6 +101,8 @@ class Glyphs:
     """Tone of a cell that is solid to each of these levels."""
     step: int
     """Levels by which bars of several rows grow: 8 where a cell is full or empty."""
+    wash: str = " "
+    """Room above columns that were held up: blank where a tinted ground tells it."""
 
     @property
     def is_ascii(self) -> bool:
@@ -169,6 +171,8 @@ BARS = replace(UNICODE, name="bars", shades=False)
 """Block glyphs for a terminal of 256 colours."""
 DOTS = replace(BARS, name="dots", tones=False)
 """Block glyphs for a terminal without colours in between: ranges are dotted."""
+COLOURLESS = replace(DOTS, name="colourless", wash="·")
+"""Block glyphs for a terminal without colours."""
 
 ASCII = Glyphs(
     name="ascii",
@@ -513,6 +517,7 @@ class Strip:
                     bottom if number == rows - 1 else parts,
                     BESIDE if held is None and (glyphs.tones or glyphs.blends) else "",
                     low,
+                    glyphs.wash,
                 )
                 for number, row in enumerate(rows_drawn)
             ]
@@ -690,7 +695,9 @@ def draw_column(
 _SAME_TONE = re.compile(r"(.)\1*")
 
 
-def _runs(text: str, tones: str, parts: Sequence[Part], shade: str, low: str = "") -> list[Run]:
+def _runs(
+    text: str, tones: str, parts: Sequence[Part], shade: str, low: str, wash: str
+) -> list[Run]:
     """Return ``text`` as runs of one style and tone each. Of the only row of a chart, base lines on
     the ground of what held it up are ``low``: ``faint``, or only the ``ground``. Many below each
     other would be the loudest of all."""
@@ -701,6 +708,8 @@ def _runs(text: str, tones: str, parts: Sequence[Part], shade: str, low: str = "
             part, of_ground = text[match.start() : match.end()], tone == FLOOR and "/" in style
             if of_ground and low == "ground":
                 part = " " * len(part)
+            elif "/" in style:
+                part = part.replace(" ", wash)
             faint = BESIDE if of_ground and low else shade
             out.append((part, f"{style}.{tone}{faint}"))
     return out

@@ -184,8 +184,11 @@ class Palette(dict[str, Style]):
         if self._no_color:
             return Style(
                 bold=bold,
-                # Bars are the largest areas, and would outshine every word.
-                dim=bool(tone) or name in {"dim", "rule", "edge"},
+                # Bars are the largest areas, and would outshine every word, and labels their
+                # numbers. A bar is underlined in one brightness.
+                dim=bool(tone)
+                or name in {"dim", "rule", "edge"}
+                or (name == "label" and surface != "b"),
                 reverse=reverse or None,
                 underline=(surface == "b") or None,
             )

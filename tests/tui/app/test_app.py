@@ -9,7 +9,15 @@ from xml.etree import ElementTree
 import pytest
 
 from gpuwatch.tui.app import GpuwatchApp
-from gpuwatch.tui.charts.strips import ASCII, BARS, DOTS, FILLED_ASCII, SHADED_ASCII, UNICODE
+from gpuwatch.tui.charts.strips import (
+    ASCII,
+    BARS,
+    COLOURLESS,
+    DOTS,
+    FILLED_ASCII,
+    SHADED_ASCII,
+    UNICODE,
+)
 from gpuwatch.tui.display import Display, theme_name
 from gpuwatch.tui.keys import described
 from gpuwatch.tui.pages.dialogs import Help
@@ -218,7 +226,7 @@ def test_glyphs_follow_what_the_terminal_can_show() -> None:
         ]
 
     assert asyncio.run(glyphs()) == [
-        *(UNICODE, BARS, DOTS, DOTS),
+        *(UNICODE, BARS, DOTS, COLOURLESS),
         *(SHADED_ASCII, FILLED_ASCII, FILLED_ASCII, ASCII),
     ]
 

@@ -11,6 +11,7 @@ from gpuwatch.core.store import SampledSeries
 from gpuwatch.tui.charts.strips import (
     ASCII,
     BARS,
+    COLOURLESS,
     DOTS,
     FILLED_ASCII,
     FILLED_PALE,
@@ -328,6 +329,18 @@ def test_a_column_has_the_colour_of_what_it_was(rows: int, of_busy: bool) -> Non
     styles = [style.partition(".")[0] for text, style in lines[-1] for _ in text]
     middle = ["starved", "starved"] if of_busy else ["fed/starved", "starved/starved"]
     assert styles == ["fed", "idle", *middle, "fed", "idle"]
+
+
+def test_without_colours_the_room_above_columns_that_were_held_up_is_dotted() -> None:
+    """While nothing held them up, and where nothing was read, it is blank, and base lines stay."""
+    series = SampledSeries()
+    for second, value in enumerate((50.0, 0.0, None, 50.0, 0.0, 50.0), start=1):
+        series.add_reading(float(second), value)
+    held = [Held(0.0, 4.5, "starved", False)]
+    upper, lower = picture(
+        Strip().draw(series, TimeWindow(6.0, 6.0), 6, 100.0, COLOURLESS, "fed", 2, held)
+    )
+    assert (upper, lower[1:3], lower[4]) == ("·· ·· ", "▁ ", "▁")
 
 
 def test_a_peak_that_is_no_swing_is_not_marked() -> None:

@@ -105,8 +105,9 @@ def test_without_colour_a_selection_is_seen() -> None:
     assert palette["warn"].bold
 
 
-def test_without_colour_bars_are_dimmed() -> None:
-    """They are the largest areas, and the words in their hue are what is read."""
+def test_without_colour_bars_and_labels_are_dimmed() -> None:
+    """Bars are the largest areas, and the words in their hue are what is read; numbers are, and not
+    their labels. The line below a heading is of one brightness."""
     palette = Palette(GPUWATCH_DARK, no_color=True)
     assert palette["fed.0"].dim
     assert palette["b:fed.0"].dim
