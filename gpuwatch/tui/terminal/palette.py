@@ -192,7 +192,7 @@ class Palette(dict[str, Style]):
                 reverse=reverse or None,
                 underline=(surface == "b") or None,
             )
-        if self._ansi and tone in FILLS and tone and not surface:
+        if self._ansi and tone and tone in FILLS and surface not in {"s", "c"}:
             filled = _FILL_OF_FAINT if hue in _FAINT else foreground
             return Style(color=filled, bgcolor=filled)
         dim = (self._ansi and hue in _FAINT and surface != "s") or None

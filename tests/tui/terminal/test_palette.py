@@ -121,6 +121,7 @@ def test_a_filled_cell_is_a_block_without_a_character(name: str) -> None:
     for style in ("fed", "area", "host", "starved", "worker"):
         look = palette[f"{style}.{FILLS[-1]}"]
         assert look.color == look.bgcolor != palette["text"].bgcolor, style
+        assert palette[f"b:{style}.{FILLS[-1]}"].color == palette[f"b:{style}.{FILLS[-1]}"].bgcolor
         assert palette[f"c:{style}.{FILLS[-1]}"] != look, style
     assert not any(Palette(themes()[name], no_color=True)[f"fed.{one}"].bgcolor for one in FILLS)
 
