@@ -4,7 +4,8 @@ A column stands for a span of time. It is solid up to the mean of what was measu
 the work done. Of how busy a GPU is, where columns are longer than a swing, a line marks the maximum
 above it: one that flips between 0 and 99% inside one column is half a bar below a line, which
 neither a busy GPU nor a steady 50% looks like. Where there are no tones to be had, dots reach from
-the minimum to the maximum there. Zero is a base line, a missing reading a blank.
+the minimum to the maximum there. Zero is a base line, a missing reading a blank. In ASCII, which
+has no blocks, cells are solid by their ground, where there are colours.
 
 All charts of a frame show the same stretch of time, each in as many columns as it is wide. A
 column covers a fixed part of the clock, so what was drawn never reshuffles: with time a chart only
