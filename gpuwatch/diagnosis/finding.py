@@ -355,6 +355,16 @@ class Pause:
         return much and self.saved_bytes >= SAVE_BYTES
 
 
+class Look(NamedTuple):
+    """Time over which a job, or GPUs of no known job, were looked at last."""
+
+    gpus: tuple[GpuKey, ...]
+    job: ProcessKey | None
+    until_seconds: float
+    """Its end on the snapshots' monotonic clock."""
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Everything the engine says at one moment, the most costly cause first."""
@@ -376,6 +386,8 @@ class Diagnosis:
     """Questions about these GPUs, and about those that cannot be read now."""
     pauses: tuple[Pause, ...] = ()
     """Pauses of the last 15 minutes."""
+    looks: tuple[Look, ...] = ()
+    """Times that its numbers are of; empty where it was made elsewhere."""
 
     def __post_init__(self) -> None:
         if not self.causes:

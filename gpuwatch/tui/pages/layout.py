@@ -56,7 +56,7 @@ class OverviewRows(NamedTuple):
     each: int
     """Rows of one GPU."""
     cause: int
-    """Rows of the chart of what a GPU waits for: one that has the screen to itself has it."""
+    """Rows of the charts of what a GPU waits for: one that has the screen to itself has them."""
     host: int
     axis: int
     edges: int
@@ -76,7 +76,9 @@ def has_boxes(width: int, height: int) -> bool:
     return width >= 60 and height >= 30
 
 
-_CAUSE_WIDTH, _ROOMY = 76, 30
+_CAUSE_WIDTH = 76
+_LEAST_ROOMY, _HALF_ROOMY, _ROOMY = 10, 18, 30
+"""Rows of one GPU alone from which on there are one, five and seven for what it waits for."""
 _LOW = 14
 
 
@@ -108,7 +110,9 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     style = next(one for one in GpuStyle if one.rows <= each and one.least_width <= width)
     cause = 0
     if gpus == 1 and style is GpuStyle.STACKED and width >= _CAUSE_WIDTH:
-        cause = 2 if each >= _ROOMY else 1 if each >= _ROOMY // 3 else 0
+        cause = (
+            7 if each >= _ROOMY else 5 if each >= _HALF_ROOMY else 1 if each >= _LEAST_ROOMY else 0
+        )
     each = min(each - cause, MOST_ROWS_A_GPU[style])
     return OverviewRows(style, shown, each, cause, host, above, between)
 
@@ -272,13 +276,13 @@ def range_keys(page: Page) -> Footer:
     """Return the key that changes how much time the charts show, how much that is, and of how much
     the numbers beside them are means, where that is more."""
     span = span_in(page.view.timeline.span_seconds, (" s", " min", " h"))
-    return (("[]", f"range: {span}{means_in_words(page.view)}", "zoom(1)"),)
+    return (("[]", f"charts: {span}{means_in_words(page.view)}", "zoom(1)"),)
 
 
 def means_in_words(view: View) -> str:
-    """Return ``, means of 1 min`` where numbers are of more time than the charts beside them."""
+    """Return ``, numbers: 1 min`` where numbers are of more time than the charts beside them."""
     is_now = view.timeline.moment is None and view.mark is None
-    return ", means of 1 min" if is_now and view.timeline.span_seconds < WINDOW_SECONDS else ""
+    return ", numbers: 1 min" if is_now and view.timeline.span_seconds < WINDOW_SECONDS else ""
 
 
 def chart_legend(page: Page, lead: int) -> str:

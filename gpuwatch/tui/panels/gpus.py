@@ -459,13 +459,15 @@ def work_said(view: View, gpu: Gpu, state: GpuState) -> Said | None:
     if work is None:
         return None
     past = view.timeline.moment is not None
-    grid = view.window_of_means.grid(_WORK_COLUMNS)
+    grid = view.window_of_means(gpu.uuid).grid(_WORK_COLUMNS)
     columns = [past_column(view, work)] if past else grid.columns_of(work)
     known = [one[1] for one in columns if one]
-    label = "effective" if state is THROTTLED else GPU["sm_active_percent"].label
+    label = _EFFECTIVE if state is THROTTLED else GPU["sm_active_percent"].label
     return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
 
 
+_EFFECTIVE = "effective"
+"""Word for how busy a GPU would be with the same work at its highest clock."""
 _WORK_COLUMNS = 30
 """Columns over which the number for work is a mean."""
 
@@ -544,7 +546,7 @@ _TICK_ROWS = 3
 """A chart of so many rows has ticks."""
 _LESS_POWER, _MORE_POWER = 12, 24
 """Rows of a stacked GPU from which on its power has two, and three."""
-_FACTS_BESIDE = 18
+_FACTS_BESIDE = 14
 """Rows of a stacked GPU from which on its facts stand beside the chart, not above it."""
 
 
@@ -713,7 +715,10 @@ class GpuPainter:
         if not said:
             row.add(" ")
         else:
-            style = "label" if self.common_word else style_of(said[0])
+            # A warning has the colour of the word that it means.
+            warns = said[0].severity == "warning"
+            hue = self._states[gpu.uuid].hue if warns else style_of(said[0])
+            style = "label" if self.common_word else hue
             row.add(severity_sign(said[0].severity, self._glyphs), style)
         return row.add(right(units.gpu_label(gpu), self._index_width), "title").add(" ")
 
@@ -811,24 +816,24 @@ class GpuPainter:
         lines: list[Sequence[Run]] = [*drawn]
         series = self._view.history.gpu(gpu.uuid, busy.field.name)
         words: list[Said] = []
-        known = []
-        if series is not None and width > 0 and rows >= _TICK_ROWS:
-            # As the number above it: since a change, and of the past nothing but the moment.
-            window = self._window if self._view.mark is None else self._view.window_of_means
-            known = [c for c in window.grid(width).columns_of(series) if c is not None]
-        if known and self._view.timeline.moment is None and not gpu.lost:
-            # Of what is drawn: a dip within a column is not to be seen in the chart.
-            low = min(column[self._view.glyphs.solid_to] for column in known)
-            high = max(column[2] for column in known)
-            work = work_said(self._view, gpu, state)
-            replay = self._view.replay
-            if work is not None:
-                words.append(work)
-            elif replay is None or replay.following:
-                words.append(("now", units.percent(self._now), "dim"))
-            reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
-            words.append(("range", reach, "dim"))
+        view = self._view
+        if series is not None and width > 0 and rows >= _TICK_ROWS and view.timeline.moment is None:
+            words = self._words(gpu, busy, state)
         return lines, words
+
+    def _words(self, gpu: Gpu, busy: Metric, state: GpuState) -> list[Said]:
+        """Return what stands below the number of a chart: what of it was work, or how much of the
+        time was idle, in the colours that these have there, and what is read now."""
+        view, words = self._view, list[Said]()
+        work = work_said(view, gpu, state)
+        if work is not None:
+            words.append(work)
+        elif busy.value is not None and state.hue in {one.style for one in held_up(view, gpu.uuid)}:
+            words.append((IDLE.word, f"{100 - round(busy.value)}%", state.hue))
+        replay = view.replay
+        if not gpu.lost and (replay is None or replay.following):
+            words.append(("now", units.percent(self._now), "dim"))
+        return words
 
     # -- styles ---------------------------------------------------------------------------
 
@@ -929,8 +934,9 @@ class GpuPainter:
         if self._named:
             self._add_name(begin, gpu).add(" ")
         if self._width >= _NARROW:
-            # What the title says of all of them gives its place to whose each is.
-            whose = used_by(self._view, gpu.uuid) if rows == 1 and self.says_common_word else ""
+            # What the verdict says of all of them gives its place to whose each is.
+            says_whose = rows == 1 and self._marked and bool(self.common_word)
+            whose = used_by(self._view, gpu.uuid) if says_whose else ""
             word = next(
                 (one for one in (whose, whose.split(" ")[0]) if len(one) < _STATE_WIDTH), ""
             )
@@ -943,7 +949,7 @@ class GpuPainter:
         if says_work and work is not None:
             # The busy time above it was no work.
             label, said, _ = work
-            label = label if len(label) <= 4 else GPU["sm_active_percent"].short
+            label = "eff" if label == _EFFECTIVE else GPU["sm_active_percent"].short
             begin.pad_to(self._number_end - 8).add(left(label, 4), "label")
             begin.add(right(said, 4), "value")
         else:
@@ -967,17 +973,22 @@ class GpuPainter:
         time was ``work``, and first the name, where it is not said above and there is room."""
         room = self._number_end - 3 - self._index_width
         lines = [[(fit(text, room, self._ellipsis), style)] for text, style in self._unusual(gpu)]
+        # On the page of a job all are its own.
+        used = used_by(self._view, gpu.uuid) if self._marked and work is None else ""
         if not self._alike:
             name = brief_name(gpu.identity, min(_NAME_WIDTH, room))
             if lines and len(name) + 2 + len(lines[0][0][0]) <= room:
                 lines[0].insert(0, (f"{name}  ", "label"))
             elif len(lines) < rows:
                 lines.insert(0, [(name, "label")])
+            forms = [used, used.split(" ")[0]]
+            beside = next((one for one in forms if len(name) + 2 + len(one) <= room), "")
+            if rows == 1 and beside and lines == [[(name, "label")]]:
+                lines[0].append((f"  {beside}", "dim"))
         if work is not None:
             label, number, style = work
             lines.append([(label + right(number, room - len(label)), style)])
-        elif self._marked and (used := used_by(self._view, gpu.uuid)):
-            # On the page of a job all are its own.
+        elif used:
             lines.append([(fit(used, room, self._ellipsis), "dim")])
         return [*lines, *([] for _ in range(rows))][:rows]
 

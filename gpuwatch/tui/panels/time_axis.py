@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Host, JobMember, Process
+from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Host, JobMember, Process, ProcessKey
 from gpuwatch.core.registry import GPU, HOST, MAIN, MEMBER, PROCESS, Field, Unit, charted
 from gpuwatch.core.store import (
     GPU_SERIES,
@@ -71,30 +71,33 @@ def shown_gpu(view: View, gpu: Gpu, *, facts: bool = False) -> Gpu:
     (``View.window_of_means``); with ``facts`` also what has no chart in a list of GPUs."""
     if view.timeline.moment is not None or gpu.lost:
         return past_gpu(view, gpu)
-    window = view.window_of_means
-    # The header and several panels of a picture ask for it.
-    key = f"shown {gpu.uuid}{' with facts' if facts else ''}"
-    before: tuple[TimeWindow, Gpu, Gpu] | None = view.kept.get(key)
-    if before is not None and before[0] == window and before[1] is gpu:
-        return before[2]
+    window = view.window_of_means(gpu.uuid)
+    # The header and several panels of a picture ask for it, and it is the same for seconds.
+    key, names = f"means {gpu.uuid}", (*_FLICKERING, *(_FLICKERING_FACTS if facts else ()))
+    before: tuple[TimeWindow, dict[str, float | None]] | None = view.kept.get(key)
+    if before is None or before[0] != window:
+        before = view.kept[key] = window, {}
+    kept, reading = before[1], gpu.reading
+    for name in names:
+        if kept.get(name) is None:
+            kept[name] = mean_shown(view.history.gpu(gpu.uuid, name), window)
     means = {
         name: mean
-        for name in (*_FLICKERING, *(_FLICKERING_FACTS if facts else ()))
-        if getattr(gpu.reading, name) is not None
-        if (mean := mean_shown(view.history.gpu(gpu.uuid, name), window)) is not None
+        for name in names
+        if (mean := kept[name]) is not None and getattr(reading, name) is not None
     }
-    shown = replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
-    view.kept[key] = window, gpu, shown
-    return shown
+    return replace(gpu, reading=replace(reading, **means))  # type: ignore[arg-type]
 
 
 Shown = TypeVar("Shown", Process, JobMember)
 
 
-def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
+def shown_process(
+    view: View, process: Shown, uuid: GpuKey | None, job: ProcessKey | None = None
+) -> Shown:
     """Return a process, or a member of a job, with the readings that stand beside charts: shares
     that flicker as means, or as they were at the moment looked at, of which nothing else is known;
-    ``uuid``: the GPU that it uses."""
+    ``uuid``: the GPU that it uses; ``job``: the job that the page is about."""
     history, key, values = view.history, process.key, dict[str, float | str | None]()
     series = {
         name: history.process(key, uuid, name)
@@ -104,7 +107,7 @@ def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
     if getattr(process, _MAIN_THREAD, None) is not None:
         series[_MAIN_THREAD] = history.main_thread(key)
     if view.timeline.moment is None:
-        window = view.window_of_means
+        window = view.window_of_means(uuid if job is None else job)
         means = {name: mean_shown(one, window) for name, one in series.items()}
         values |= {name: value for name, value in means.items() if value is not None}
     else:
@@ -146,7 +149,7 @@ def shown_host(view: View, host: Host) -> Host:
     of now; what flickers as means."""
     history = view.history
     if view.timeline.moment is None:
-        window = view.window_of_means
+        window = view.window_of_means()
         means = {
             name: mean
             for name in _FLICKERING_OF_HOST

@@ -57,6 +57,15 @@ def test_a_starved_loader_is_named_within_fifteen_seconds() -> None:
     assert 7 <= int(advice.wanted or 0) <= 9
 
 
+def test_a_diagnosis_says_what_time_it_looked_at() -> None:
+    """Of each job the last minute, or since it was seen: then its GPU was idle for as long as the
+    sentence says."""
+    young, old = (simulate("starved", seconds)[-1] for seconds in (20, 130))
+    assert [round(one.looks[0].seconds, -1) for one in (young, old)] == [20.0, 60.0]
+    (look,) = old.looks
+    assert (look.gpus, look.job) == (old.findings[0].gpus, old.findings[0].job)
+
+
 def test_dev_shm_is_judged_as_it_is_now() -> None:
     """Full, it is named within ten seconds, however empty it was before; emptied, soon gone."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
 from gpuwatch.core.store import Store
-from gpuwatch.diagnosis.finding import Advice, Finding, Gain
+from gpuwatch.diagnosis.finding import Advice, Finding, Gain, Look
 from gpuwatch.tui.charts.strips import DOTS, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
@@ -282,6 +282,25 @@ def test_means_change_every_two_seconds() -> None:
         said.append(re.search(r"(\d+)%", gpu_lines(frame, "GPU-a")[0])[1])
     assert said[0] == "10"
     assert said[1] == said[2] != said[3] == said[4] != said[5]
+
+
+def test_numbers_are_of_the_time_that_the_verdict_looked_at() -> None:
+    """What waited 70% of it was busy for 30%; what is not read does not count."""
+    past = [
+        snapshot(at=float(second), gpus=(gpu(busy_percent=30.0 if second < 50 else 90.0),))
+        for second in range(60)
+    ]
+    found = starved(past[-1], 0)
+    look = Look(gpus=("GPU-a",), job=None, until_seconds=49.0, seconds=20.0)
+    said = dataclasses.replace(diagnosis(past[-1], found), looks=(look,))
+    mark = FindingMark(
+        rule=found.rule, severity="warning", summary="", gpus=("GPU-a",), begin_seconds=0.0
+    )
+    view = view_of(past[-1], history=history_of(past), diagnosis=said, spans=(mark,))
+    lines = drawn(view, 120, 40)
+    at = next(at for at, line in enumerate(lines) if re.search(r" busy +30% ", line))
+    assert re.search(r" idle +70% ", lines[at + 1])
+    assert re.search(r" now +90% ", lines[at + 2])
 
 
 def test_charts_of_cores_leave_no_hole_and_have_their_means() -> None:
@@ -584,11 +603,13 @@ def test_numbers_stand_below_their_headings(
 
 
 def test_what_is_unusual_stands_below_the_state() -> None:
-    """With the name of a GPU whose kind is not said above."""
+    """With the name of a GPU whose kind is not said above, and who uses it."""
     what = scene("mixed", 8)
     frame = overview.draw(view_of(what), 120, 40)
     below = [gpu_lines(frame, one.uuid)[1].split("│")[1].strip() for one in what.now.gpus]
-    assert below[:6] == [*("H200", "H200", "A100-SXM4", "RTX 4090", "H200", "H200  thermal")]
+    users = ["ada train.py", "grace", "linus", "barbara", "ken", "thermal"]
+    kinds = ["H200", "H200", "A100-SXM4", "RTX 4090", "H200", "H200"]
+    assert below[:6] == [f"{kind}  {user}" for kind, user in zip(kinds, users, strict=True)]
 
 
 @pytest.mark.parametrize(("width_now", "said"), [(16, False), (4, True)])
@@ -830,8 +851,8 @@ def test_a_gpu_that_is_gone_says_since_when_and_nothing_stale(size: tuple[int, i
     assert any(f"100% lost{between} since {clock}" in line for line in lines)
     at = next(place for place, line in enumerate(lines) if " no answer " in line)
     assert f" since {clock} " in lines[at]
-    assert "range" in "".join(lines[:at])
-    assert "range" not in "".join(lines[at : at + 5])
+    assert " now " in "".join(lines[:at])
+    assert " now " not in "".join(lines[at : at + 5])
 
 
 def test_why_a_gpu_is_throttled_stands_below_how_busy_it_is() -> None:
