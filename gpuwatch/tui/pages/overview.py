@@ -413,7 +413,7 @@ _VERDICT = edge_panel("verdict", lambda _: Title("verdict", (("d", "why", "findi
 
 def _of_gpus(page: Page) -> Title:
     name, headings = gpu_rows.title(page)
-    keys = ("enter", "open", "open"), *range_keys(page)
+    keys = range_keys(page)
     # Low charts have no room for the line.
     stacked = page.overview.style is GpuStyle.STACKED
     legend = chart_legend(page, LEAD) if stacked else gpu_rows.shade_legend(page)

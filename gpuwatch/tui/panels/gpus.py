@@ -193,16 +193,16 @@ def brief_name(gpu: GpuIdentity, width: int) -> str:
     return parts[-1] if parts and len(short) > width else short
 
 
-def used_by(view: View, uuid: GpuKey) -> str:
-    """Return ``ada train.py``: whose job uses a GPU now, and what it runs; ``3 jobs`` of several;
-    nothing where none is known, or charts are of the past."""
+def used_by(view: View, uuid: GpuKey) -> tuple[str, str]:
+    """Return ``ada`` and ``train.py``: whose job uses a GPU now, and what it runs; ``3 jobs`` of
+    several; nothing where none is known, or charts are of the past."""
     if view.snapshot is None or view.timeline.moment is not None:
-        return ""
+        return "", ""
     jobs = [job for job in view.snapshot.jobs if uuid in job.gpu_uuids]
     if len(jobs) > 1:
-        return f"{len(jobs)} jobs"
-    texts = [text for job in jobs for text in (job.user, script_of(job.command or "")) if text]
-    return clean(" ".join(texts))
+        return f"{len(jobs)} jobs", ""
+    texts = [(clean(job.user or ""), clean(script_of(job.command or ""))) for job in jobs]
+    return texts[0] if texts else ("", "")
 
 
 def notes(gpu: Gpu) -> list[Run]:
@@ -935,12 +935,10 @@ class GpuPainter:
             self._add_name(begin, gpu).add(" ")
         if self._width >= _NARROW:
             # What the verdict says of all of them gives its place to whose each is.
-            says_whose = rows == 1 and self._marked and bool(self.common_word)
-            whose = used_by(self._view, gpu.uuid) if says_whose else ""
-            word = next(
-                (one for one in (whose, whose.split(" ")[0]) if len(one) < _STATE_WIDTH), ""
-            )
-            begin.add(left(word or state.word, _STATE_WIDTH), self._word_style(state))
+            says_whose = self._marked and bool(self.common_word)
+            user = used_by(self._view, gpu.uuid)[0] if says_whose else ""
+            word = fit(user, _STATE_WIDTH - 1, self._ellipsis) or state.word
+            begin.add(left(word, _STATE_WIDTH), self._word_style(state))
         room = self.chart_cells
         work = None
         if room > 0:
@@ -973,16 +971,18 @@ class GpuPainter:
         time was ``work``, and first the name, where it is not said above and there is room."""
         room = self._number_end - 3 - self._index_width
         lines = [[(fit(text, room, self._ellipsis), style)] for text, style in self._unusual(gpu)]
-        # On the page of a job all are its own.
-        used = used_by(self._view, gpu.uuid) if self._marked and work is None else ""
+        # On the page of a job all are its own; a user who has the place of the state is said.
+        says_used = self._marked and work is None
+        user, script = used_by(self._view, gpu.uuid) if says_used else ("", "")
+        user = "" if self.common_word else user
+        used = " ".join([text for text in (user, script) if text])
         if not self._alike:
             name = brief_name(gpu.identity, min(_NAME_WIDTH, room))
             if lines and len(name) + 2 + len(lines[0][0][0]) <= room:
                 lines[0].insert(0, (f"{name}  ", "label"))
             elif len(lines) < rows:
                 lines.insert(0, [(name, "label")])
-            forms = [used, used.split(" ")[0]]
-            beside = next((one for one in forms if len(name) + 2 + len(one) <= room), "")
+            beside = next((one for one in (used, user) if len(name) + 2 + len(one) <= room), "")
             if rows == 1 and beside and lines == [[(name, "label")]]:
                 lines[0].append((f"  {beside}", "dim"))
         if work is not None:
@@ -1115,8 +1115,7 @@ def title(page: Page) -> tuple[str, str]:
     if kind:
         kind = kind if not painter.has_limits else kind[:1]
     name = "  ".join(kind) or "GPUs"
-    says_what = painter.says_common_word and page.overview.each == 1
-    name += f", all {painter.common_word}" if says_what else ""
+    name += f", all {painter.common_word}" if painter.says_common_word else ""
     return name, painter.headings.lstrip() + " " * len(note)
 
 
@@ -1128,7 +1127,7 @@ def shade_legend(page: Page) -> str:
         page.view.glyphs, page.view.window.grid(room), page.overview.each
     ):
         return ""
-    return "shade: how busy"
+    return "shade: busy"
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:

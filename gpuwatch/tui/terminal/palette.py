@@ -159,7 +159,8 @@ class Palette(dict[str, Style]):
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
-            return self._toned(foreground, background, tone, shade, lost)
+            steady = name == _STEADY_NAME and not (tint or lost)
+            return self._toned(foreground, background, tone, shade, lost, steady=steady)
         if self._ansi and surface == "s":
             # A row of many hues turned around is hard to read.
             foreground, bold, reverse = self._hues["text"], None, True
@@ -178,9 +179,18 @@ class Palette(dict[str, Style]):
             color=foreground, bgcolor=background, bold=bold, dim=dim, reverse=reverse or None
         )
 
-    def _toned(self, foreground: str, background: str, tone: str, shade: str, lost: str) -> Style:
+    def _toned(
+        self,
+        foreground: str,
+        background: str,
+        tone: str,
+        shade: str,
+        lost: str,
+        *,
+        steady: bool,
+    ) -> Style:
         """Return the colours of a cell of a chart; what was no work has the hue of what was
-        ``lost``."""
+        ``lost``; ``steady``: nothing held that up."""
         hue, ground = Color.parse(foreground), Color.parse(background)
         apart = Color.parse(self._hues[lost]) if lost else hue
         # Of 256 colours the nearest to a quieter hue is grey.
@@ -189,6 +199,7 @@ class Palette(dict[str, Style]):
             return Style(color=ground.blend(hue, share).hex, bgcolor=background)
         is_low = tone == FLOOR and shade == BESIDE
         share = _FLOOR if tone == FLOOR else _BESIDE if shade == BESIDE else _SOLID
+        share = min(share, _STEADY) if steady else share
         solid = ground.blend(hue, _LOW_FLOOR if is_low else share).hex
         solid = hue.hex if self.is_of_256 and not is_low else solid
         pale = (
@@ -223,6 +234,8 @@ _TINT = 0.09
 _SOLID = 0.64
 """How much of its hue a bar of how busy a GPU is has: one that is busy all the time is no glaring
 slab."""
+_STEADY_NAME, _STEADY = "fed", 0.5
+"""How much it has while no finding holds: what is well asks for no attention."""
 _LEAST_SHADE, _MOST_SHADE = 0.12, 0.75
 """How much a cell has that is shaded, of what it was busy for."""
 _BESIDE = 0.5
