@@ -292,8 +292,7 @@ def _row(job: Job) -> tuple[object, ...]:
 def _look(status: SubjectStatus) -> Look:
     subject, window = status.subject, status.window
     job = None if window.job is None else window.job.key
-    seconds = min(window.seconds, window.watched_seconds)
-    return Look(subject.gpus, job, subject.looked_at, seconds)
+    return Look(subject.gpus, job, subject.looked_at, window.back_seconds)
 
 
 def _key(window: Window) -> SubjectKey:

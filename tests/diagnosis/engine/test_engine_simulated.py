@@ -58,10 +58,11 @@ def test_a_starved_loader_is_named_within_fifteen_seconds() -> None:
 
 
 def test_a_diagnosis_says_what_time_it_looked_at() -> None:
-    """Of each job the last minute, or since it was seen: then its GPU was idle for as long as the
-    sentence says."""
-    young, old = (simulate("starved", seconds)[-1] for seconds in (20, 130))
-    assert [round(one.looks[0].seconds, -1) for one in (young, old)] == [20.0, 60.0]
+    """Of each job the last minute, or since it works steadily; while it starts, since it began."""
+    said = simulate("rerun", 132)
+    old, starts, works = said[59], said[85], said[131]
+    assert [round(one.looks[0].seconds) for one in (old, starts)] == [60, 10]
+    assert 40.0 < works.looks[0].seconds < 50.0
     (look,) = old.looks
     assert (look.gpus, look.job) == (old.findings[0].gpus, old.findings[0].job)
 

@@ -264,15 +264,8 @@ def sm_when_busy(gpu: GpuFacts) -> float | None:
     return min(100.0, 100.0 * gpu.sm_active_percent / gpu.busy.mean_percent)
 
 
-_ALWAYS_BUSY_PERCENT = 95.0
-
-
 def power_when_busy(gpu: GpuFacts) -> float | None:
-    """Mean power while a kernel was resident; of a GPU that is busy all the time its mean, the
-    number that screens have."""
-    always = gpu.busy is not None and gpu.busy.mean_percent >= _ALWAYS_BUSY_PERCENT
-    always = always or gpu.power_busy_watts is None
-    return gpu.power_mean_watts if always else gpu.power_busy_watts
+    return gpu.power_mean_watts if gpu.power_busy_watts is None else gpu.power_busy_watts
 
 
 def power_share(gpu: GpuFacts) -> float | None:
