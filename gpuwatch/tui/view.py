@@ -337,27 +337,26 @@ class View:
         ends every two seconds anew: digits that change with every look are not read, and each is
         sent."""
         window, mark = self.window, self.mark
-        if mark is not None and mark.at > window.now:
-            # It came while the picture is paused.
-            mark = None
-        longer = window.span_seconds > WINDOW_SECONDS
-        window = replace(window, span_seconds=max(window.span_seconds, WINDOW_SECONDS))
-        if mark is not None:
+        if mark is not None and mark.at <= window.now:
             since = window.now - (mark.at if mark.after_from is None else mark.after_from)
-            return replace(window, span_seconds=min(window.span_seconds, max(1.0, since)))
+            span = min(max(window.span_seconds, WINDOW_SECONDS), max(1.0, since))
+            return replace(window, span_seconds=span)
+        # A mark may have come while the picture is paused.
+        longer = window.span_seconds > WINDOW_SECONDS
         look = None if longer or of is None else self._looks.get(of)
         if look is not None and look.seconds > 0.0 and look.until_seconds <= window.now:
             return replace(window, now=look.until_seconds, span_seconds=look.seconds)
-        if self.interval_seconds < _MEANS_EVERY_SECONDS:
-            return replace(window, now=window.now - window.now % _MEANS_EVERY_SECONDS)
-        return window
+        late = window.now % _MEANS_EVERY_SECONDS
+        late = late if mark is None and self.interval_seconds < _MEANS_EVERY_SECONDS else 0.0
+        span = max(window.span_seconds, WINDOW_SECONDS)
+        return replace(window, now=window.now - late, span_seconds=span)
 
     @property
     def _looks(self) -> Mapping[GpuKey | ProcessKey, Look]:
         """Return what was looked at last, by GPU and by job. A GPU that several jobs use is in none
         of them alone."""
         found = () if self.diagnosis is None else self.diagnosis.looks
-        if found != self.looks_kept[0]:
+        if found is not self.looks_kept[0]:
             times = Counter([gpu for look in found for gpu in look.gpus])
             looks: dict[GpuKey | ProcessKey, Look] = {}
             for look in found:

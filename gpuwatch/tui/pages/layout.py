@@ -68,7 +68,13 @@ def band_rows(height: int, gpus: int) -> int:
     if not gpus:
         # Small terminals break the sentence into more lines; on large ones it is wide.
         return 0 if height < 5 else 2 if height < 16 else 4 if 22 <= height < 30 else 3
-    return 0 if height < 9 else 1 if height < 12 else 2 if height < 40 else 3
+    if height >= 40:
+        # Several GPUs have several things wrong more often.
+        return 4 if gpus >= _SEVERAL else 3
+    return 0 if height < 9 else 1 if height < 12 else 2
+
+
+_SEVERAL = 5
 
 
 def has_boxes(width: int, height: int) -> bool:
@@ -85,11 +91,13 @@ _LOW = 14
 @lru_cache(maxsize=8)
 def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     """Return the rows for so many GPUs, at least one."""
+    band = band_rows(height, gpus)
     charts, low = 3 if height >= 24 and width >= 76 else 1, height < _LOW
     axis, edges = int(height >= 20), 5 if has_boxes(width, height) else 0
     table, least = (
-        # Fewer GPUs run fewer processes, and their charts get the room.
-        max(3 if low else 4, height // (8 if gpus == 1 else 5 if gpus <= 4 else 4)),
+        # Fewer GPUs run fewer processes, and their charts get the room; a row for one more finding
+        # is none of the charts'.
+        max(3 if low else 4, height // (8 if gpus == 1 else 5 if gpus <= 4 else 4) - (band > 3)),
         2 if low and height >= 10 else 1 if low else 3,
     )
     for host, above, between, kept in (
@@ -102,7 +110,7 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
         *([(1, 0, 0, 0), (0, 0, 0, 0)] if low else []),
         (1, 0, 0, least),
     ):
-        room = height - 2 - band_rows(height, gpus) - host - above - between - kept
+        room = height - 2 - band - host - above - between - kept
         if room >= gpus:
             break
     shown = max(1, min(gpus, room))

@@ -238,7 +238,7 @@ def gains(finding: Finding, width: int = _WIDE) -> list[str]:
     gain = finding.gain
     if gain is None or gain.factor is None:
         return []
-    least = [f"~{gain.factor:.1f}x"] if width < _NARROW else []
+    least = [f"~{gain.times}"] if width < _NARROW else []
     return [clean(gain.says), gain.brief, *least]
 
 
@@ -571,9 +571,6 @@ def _more(others: Sequence[Finding], width: int) -> str:
         return ""
     notes = all(one.severity == "info" for one in others)
     what = units.plural(len(others), "note") if notes else f"{len(others)} more"
-    share = others[0].share_lost if len(others) == 1 and width >= _WIDE else None
-    # The header counts it, too.
-    what += f", {units.share(share)} lost" if share else ""
     return f"+{what} (d)" if width >= _NARROW else f"+{len(others)}"
 
 

@@ -72,21 +72,24 @@ def shown_gpu(view: View, gpu: Gpu, *, facts: bool = False) -> Gpu:
     if view.timeline.moment is not None or gpu.lost:
         return past_gpu(view, gpu)
     window = view.window_of_means(gpu.uuid)
-    # The header and several panels of a picture ask for it, and it is the same for seconds.
-    key, names = f"means {gpu.uuid}", (*_FLICKERING, *(_FLICKERING_FACTS if facts else ()))
-    before: tuple[TimeWindow, dict[str, float | None]] | None = view.kept.get(key)
-    if before is None or before[0] != window:
-        before = view.kept[key] = window, {}
-    kept, reading = before[1], gpu.reading
-    for name in names:
-        if kept.get(name) is None:
-            kept[name] = mean_shown(view.history.gpu(gpu.uuid, name), window)
-    means = {
-        name: mean
-        for name in names
-        if (mean := kept[name]) is not None and getattr(reading, name) is not None
-    }
-    return replace(gpu, reading=replace(reading, **means))  # type: ignore[arg-type]
+    # The header and several panels of a picture ask for it.
+    key = f"shown {gpu.uuid}{' with facts' if facts else ''}"
+    before: tuple[TimeWindow, Gpu, Gpu, dict[str, float | None]] | None = view.kept.get(key)
+    if before is not None and before[0] == window and before[1] is gpu:
+        return before[2]
+    # Means are the same for seconds.
+    means = before[3] if before is not None and before[0] == window else {}
+    reading, shown = gpu.reading, dict[str, float]()
+    for name in (*_FLICKERING, *(_FLICKERING_FACTS if facts else ())):
+        if getattr(reading, name) is None:
+            continue
+        if (mean := means.get(name)) is None:
+            mean = means[name] = mean_shown(view.history.gpu(gpu.uuid, name), window)
+        if mean is not None:
+            shown[name] = mean
+    made = replace(gpu, reading=replace(reading, **shown))  # type: ignore[arg-type]
+    view.kept[key] = window, gpu, made, means
+    return made
 
 
 Shown = TypeVar("Shown", Process, JobMember)
@@ -268,12 +271,12 @@ def draw(
 
 
 def _named(found: Sequence[FindingMark], now: float | None, said: str) -> str:
-    """Return what the finding that is shown is called, unless that is ``said``, or how many there
-    are besides notes; whether it is over, where that is seen from ``now``."""
+    """Return what the finding that is shown is called, unless that is ``said``, or that there are
+    several besides notes; whether it is over, where that is seen from ``now``."""
     found = [one for one in found if one.severity != "info"] or found
     rules = {one.rule for one in found}
     if len(rules) > 1:
-        return units.plural(len(rules), "finding")
+        return "findings"
     over = now is not None and all(
         one.end_seconds is not None and one.end_seconds < now for one in found
     )
