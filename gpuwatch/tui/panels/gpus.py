@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple, TypeVar, cast
 
@@ -620,6 +621,13 @@ class GpuPainter:
         words = {state.word for state in self._states.values()}
         self.common_word = next(iter(words)) if len(gpus) >= _MANY and len(words) == 1 else ""
         """State that all of many have: the verdict says it in its colour, rows in grey."""
+        jobs = () if view.snapshot is None else view.snapshot.jobs
+        self._with_the_one_before = {
+            gpu.uuid
+            for before, gpu in pairwise(gpus)
+            if any({before.uuid, gpu.uuid} <= {*job.gpu_uuids} for job in jobs)
+        }
+        """GPUs of the same job as the one above."""
         self._now: float | None = None
         """Busy percent of the GPU that is drawn, at the newest look."""
         self.spans: list[tuple[int, int]] = []
@@ -938,7 +946,11 @@ class GpuPainter:
             says_whose = self._marked and bool(self.common_word)
             user = used_by(self._view, gpu.uuid)[0] if says_whose else ""
             word = fit(user, _STATE_WIDTH - 1, self._ellipsis) or state.word
-            begin.add(left(word, _STATE_WIDTH), self._word_style(state))
+            style = self._word_style(state)
+            if user:
+                # The first GPU of each job stands out.
+                style = "dim" if gpu.uuid in self._with_the_one_before else "text"
+            begin.add(left(word, _STATE_WIDTH), style)
         room = self.chart_cells
         work = None
         if room > 0:
@@ -1148,6 +1160,11 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
         blanks = ((" " * len(note), "text"),)
         lines = [line + blanks for line in lines[:-1]] + [(*lines[-1], (note, "label"))]
     page.spans = painter.spans
+    if painter.spans and not page.boxed and shares.style is not GpuStyle.STACKED:
+        # No title above has them.
+        page.decided["headings below"] = painter.headings.lstrip() + " " * (
+            _AFTER_NUMBERS + len(note)
+        )
     if painter.spans:
         view.chart_columns = max(width for _, width in painter.spans)
     return lines, zones

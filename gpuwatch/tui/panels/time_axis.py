@@ -37,7 +37,7 @@ from gpuwatch.tui.charts.strips import (
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_about, marks_at, span_in
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.findings import cause_of, severity_sign
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, with_text
 from gpuwatch.tui.view import View
 
 # -- readings of the moment that is looked at ------------------------------------------------------
@@ -508,6 +508,8 @@ def _draw_axis(page: Page, _rows: int) -> Drawn:
     # Boxes have the range in a title.
     spans, has_range = page.spans, not page.boxed
     line, zones = draw(page.view, page.window, spans, page.width, gpus=mine, has_range=has_range)
+    if headings := page.decided.get("headings below"):
+        line = tuple(with_text(line, page.width - len(headings), headings, "dim"))
     return [line], zones
 
 

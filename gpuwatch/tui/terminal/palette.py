@@ -196,6 +196,7 @@ class Palette(dict[str, Style]):
         # Of 256 colours the nearest to a quieter hue is grey.
         if tone in SHADES:
             share = _LEAST_SHADE + (_MOST_SHADE - _LEAST_SHADE) * SHADES.index(tone) / len(SHADES)
+            share *= _STEADY / _SOLID if steady else 1.0
             return Style(color=ground.blend(hue, share).hex, bgcolor=background)
         is_low = tone == FLOOR and shade == BESIDE
         share = _FLOOR if tone == FLOOR else _BESIDE if shade == BESIDE else _SOLID
@@ -236,7 +237,7 @@ _SOLID = 0.64
 slab."""
 _STEADY_NAME, _STEADY = "fed", 0.5
 """How much it has while no finding holds: what is well asks for no attention."""
-_LEAST_SHADE, _MOST_SHADE = 0.12, 0.75
+_LEAST_SHADE, _MOST_SHADE = 0.1, 0.84
 """How much a cell has that is shaded, of what it was busy for."""
 _BESIDE = 0.5
 """How much all other charts have."""

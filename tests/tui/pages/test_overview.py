@@ -35,8 +35,11 @@ every_size = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}
 
 def gpu_lines(frame: Frame, uuid: str) -> list[str]:
     """The lines on which this GPU is drawn."""
-    rows = [zone.y for zone in frame.zones if zone.action == "gpu" and zone.argument == uuid]
-    return [plain(frame.lines[y]) for y in rows]
+    return [plain(frame.lines[y]) for y in rows_of(frame, uuid)]
+
+
+def rows_of(frame: Frame, uuid: str) -> list[int]:
+    return [zone.y for zone in frame.zones if zone.action == "gpu" and zone.argument == uuid]
 
 
 @pytest.mark.parametrize("count", [1, 8])
@@ -982,6 +985,12 @@ def test_a_word_that_all_gpus_have_gives_its_place_to_their_users() -> None:
     assert " starved" not in "".join(itertools.chain(*rows))
     assert [re.search(r"\d (\w+)", one[0])[1] for one in rows[::4]] == ["ada", "grace"]
     assert " train.py" in rows[0][1]
+    # The first GPU of each job stands out.
+    low = overview.draw(view, 80, 24)
+    looks = {one.uuid: low.lines[y] for one in what.now.gpus for y in rows_of(low, one.uuid)}
+    named = [style for line in looks.values() for text, style in line if text.strip() in USERS]
+    assert named == ["text", "dim", "dim", "dim", "text", "dim", "text", "text"]
+
     some = tuple(one.uuid for one in view.gpus[:3])
     view.diagnosis = diagnosis(what.now, starved(what.now, gpus=some))
     styles = {
@@ -991,3 +1000,15 @@ def test_a_word_that_all_gpus_have_gives_its_place_to_their_users() -> None:
         if text.strip() == "starved"
     }
     assert styles == {"starved"}
+
+
+USERS = {"ada", "grace", "linus", "barbara"}
+
+
+def test_a_list_without_a_title_has_headings_beside_the_time_axis() -> None:
+    """Each ends where its numbers do."""
+    what = scene("mixed", 8)
+    frame = overview.draw(view_of(what), 80, 24)
+    axis = next(line for line in texts(frame.lines) if " mem power temp" in line)
+    (numbers,) = gpu_lines(frame, what.now.gpus[0].uuid)
+    assert len(axis.rstrip()) == len(numbers.rstrip())
