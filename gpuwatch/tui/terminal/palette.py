@@ -152,14 +152,17 @@ class Palette(dict[str, Style]):
         name, _, lost = name.partition("+")
         hue, bold, reverse = _LOOKS.get(name, (name, None, False))
         foreground = self._hues.get(hue, self._hues["text"])
-        background = "default" if self._ansi else self._hues[_GROUNDS[surface]]
+        background = base = "default" if self._ansi else self._hues[_GROUNDS[surface]]
         if tint and not (self._ansi or surface):
             ground = Color.parse(background)
-            background = ground.blend(Color.parse(self._hues[tint]), _TINT).hex
+            share = _REST if lost else _TINT
+            background = ground.blend(Color.parse(self._hues[tint]), share).hex
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
-            return self._toned(foreground, background, tone, shade, lost)
+            return self._toned(
+                foreground, (base if lost else background, background), tone + shade, lost
+            )
         if self._ansi and surface == "s":
             # A row of many hues turned around is hard to read.
             foreground, bold, reverse = self._hues["text"], None, True
@@ -178,10 +181,11 @@ class Palette(dict[str, Style]):
             color=foreground, bgcolor=background, bold=bold, dim=dim, reverse=reverse or None
         )
 
-    def _toned(self, foreground: str, background: str, tone: str, shade: str, lost: str) -> Style:
+    def _toned(self, foreground: str, grounds: tuple[str, str], tones: str, lost: str) -> Style:
         """Return the colours of a cell of a chart; what was no work has the hue of what was
-        ``lost``."""
-        hue, ground = Color.parse(foreground), Color.parse(background)
+        ``lost``. Its bars are a part of the first of the ``grounds``, and stand on the second."""
+        (mixed_with, background), tone, shade = grounds, tones[:1], tones[1:]
+        hue, ground = Color.parse(foreground), Color.parse(mixed_with)
         apart = Color.parse(self._hues[lost]) if lost else hue
         # Of 256 colours the nearest to a quieter hue is grey.
         if tone in SHADES:
@@ -220,6 +224,8 @@ def _nearest(color: TerminalColor | None) -> TerminalColor | None:
 _TINT = 0.09
 """How much of the hue a tinted ground has: quiet, and still told from the ground."""
 
+_REST = 0.4
+"""How much of it the ground has that is a part of the whole, as the bars below it are."""
 _SOLID = 0.64
 """How much of its hue a bar of how busy a GPU is has: one that is busy all the time is no glaring
 slab."""
