@@ -803,10 +803,13 @@ def _draw_output(page: Page, height: int) -> Drawn:
     total = 0 if output is None else output.total
     first = first_output_line(view, rows)
     lines = [_output_title(page, first, total, rows)]
-    for text in output.lines(first, rows) if output is not None else ():
-        lines.append(Row(width).add(" ").add(fit(text, width - 2, view.glyphs.ellipsis)).line())
+    for number, text in enumerate(output.lines(first, rows) if output is not None else (), first):
+        # While the end is followed, the newest line is what is new.
+        is_old = view.job.pane_first is None and number < total - 1
+        shown = fit(text, width - 3, view.glyphs.ellipsis)
+        lines.append(Row(width).add("  ").add(shown, "label" if is_old else "text").line())
     if total == 0:
-        lines.append(Row(width).add(" nothing printed yet", "dim").line())
+        lines.append(Row(width).add("  nothing printed yet", "dim").line())
     return filled(lines, width, height), []
 
 
@@ -837,13 +840,20 @@ _OUTPUT_KEY = "o"
 
 
 def _table_rows(page: Page) -> int:
-    """Return no rows, as the table takes what is left, and note how much that should be."""
+    """Return no rows, as the table takes what is left, and note how much that should be: never more
+    than there were processes at most."""
     report, height = page.decided["report"], page.tall
     least = 3 if height < 16 else 5 if height < 30 else 6
     page.table_least = least + (2 if report and height >= 16 else 0)
     share = 6 if len(page.gpus) <= 1 else 5 if len(page.gpus) == 2 else 4
     wanted = height * 11 // 20 if report else height // share
     page.table_wanted = max(page.table_least, wanted)
+    if page.job is not None and not report:
+        state = page.view.job
+        state.most_members = max(state.most_members, len(page.job.members))
+        page.table_least, page.table_wanted = (
+            min(rows, 1 + state.most_members) for rows in (page.table_least, page.table_wanted)
+        )
     return 0
 
 
@@ -867,7 +877,7 @@ def _keys(view: View) -> Footer:
         without.add("up down")
     if job is not None and ended_at(view, job) is not None:
         of_charts = {"t", "k", "p", "enter", "[]", "<>", "c", "+-", "m"}
-        without |= {"S", *of_charts} if shows_report(view) else {"S"}
+        without |= {"S", "R", *of_charts} if shows_report(view) else {"S"}
     without |= set() if view.job.first else {"j"}
     return [k for k in JOB_FOOTER if k[0] not in without and (k[0] != "q" or k[1] == leaving)]
 

@@ -381,7 +381,7 @@ def _heights(page: Page, traces: Sequence[Trace], rows: int) -> list[int]:
         elif trace.kind == "gpu" or place == 0:
             weights.append((4, highest) if place == 0 or not compared else (3, apart))
         else:
-            low = trace.is_quiet and trace.kind not in _WAVES
+            low = trace.is_quiet and (compared or trace.kind not in _WAVES)
             weights.append((1, 3) if low else (3, 5) if trace.parts else (2, 4))
     heights = [1] * len(traces)
     for _ in range(rows - len(traces)):

@@ -580,6 +580,31 @@ def test_output_takes_the_rows_that_processes_leave() -> None:
     assert job.draw(view, 120, 40).plan.rows["output"] == rows
 
 
+def test_the_newest_line_of_the_output_is_the_brightest() -> None:
+    """While the end is followed; one who has scrolled reads all of them."""
+    view = with_output(Printed([f"step {n}" for n in range(500)]))
+
+    def looks(frame: Any) -> list[str]:
+        lines = [line for line in frame.lines if "  step " in plain(line)]
+        return [next(style for text, style in line if "step" in text) for line in lines]
+
+    *old, newest = looks(job.draw(view, 80, 24))
+    assert (set(old), newest) == ({"label"}, "text")
+    view.job.pane_first = 100
+    assert set(looks(job.draw(fresh(view), 80, 24))) == {"text"}
+
+
+def test_few_processes_leave_their_rows_to_the_charts() -> None:
+    """Those of processes that are gone stay theirs: charts do not jump between two epochs."""
+    others = [member(5000 + number, role="helper", parent_pid=4242) for number in range(9)]
+    alone = job_view_of(machine(one_job(members=ALONE)))
+    many = job_view_of(machine(one_job(members=(*ALONE, *others))))
+    rows = [job.draw(view, 80, 24).plan.rows["charts"] for view in (alone, many)]
+    assert rows[0] > rows[1]
+    many.snapshot = machine(one_job(members=ALONE))
+    assert job.draw(many, 80, 24).plan.rows["charts"] == rows[1]
+
+
 def test_what_a_job_was_stays_when_it_has_ended() -> None:
     """Its ranks are gone then: how it loaded its data, and on which GPUs, is not forgotten."""
     view = job_view_of(machine(one_job()))
