@@ -151,7 +151,8 @@ def _fact_rows(page: Page) -> int:
     assert page.job is not None
     height = page.tall
     # What to do comes before what it is.
-    wanted = 0 if height < 14 else 2 if height < 18 or _fits_in_two(page) else 3
+    two = height < 18 or _fits_in_two(page) or job_charts.are_compared(page)
+    wanted = 0 if height < 14 else 2 if two else 3
     wanted += height >= 14 and has_reported(page.view, page.job)
     return max(0, min(wanted, page.room - job_charts.count_of(page) - 3))
 
@@ -341,7 +342,8 @@ def _draw_gpus(page: Page, rows: int) -> Drawn:
         return [_gpu_summary(shown, page.width, waits=waits)], []
     lead, _ = job_charts.span(page.width)
     painter = GpuPainter(
-        *(page.view, page.gpus, page.width, GpuStyle.SINGLE),
+        # Of those that show the same one stands for all.
+        *(page.view, [group[0] for group in groups], page.width, GpuStyle.SINGLE),
         marked=False,
         lead=lead,
         alike=bool(_shared_limits(page)),

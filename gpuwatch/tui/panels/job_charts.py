@@ -366,9 +366,10 @@ def _in_order(page: Page, count: int) -> list[Trace]:
     return [traces[0], *own, *traces[1:2], *traces[2 + len(own) :]][:count]
 
 
-def _heights(page: Page, traces: Sequence[Trace], rows: int) -> list[int]:
+def _heights(page: Page, traces: Sequence[Trace], rows: int, spare: int) -> list[int]:
     """Share out the rows among charts: what shows the cause has more than the rest. Where GPUs are
-    held against each other, rows that they have no use for are left to the table."""
+    held against each other, rows that they have no use for are left to the table, but ``spare``
+    ones."""
     highest, compared = page.tall * 3 // 10, are_compared(page)
     in_step = compared and traces[0].kind != "gpu"
     apart = max(3, min(_MOST_APART, page.tall // 7))
@@ -386,7 +387,7 @@ def _heights(page: Page, traces: Sequence[Trace], rows: int) -> list[int]:
     heights = [1] * len(traces)
     for _ in range(rows - len(traces)):
         free = [at for at, (_, most) in enumerate(weights) if heights[at] < most]
-        if not free and compared:
+        if not free and compared and sum(heights) >= spare:
             break
         at = min(free or range(len(traces)), key=lambda at: heights[at] / weights[at][0])
         heights[at] += 1
@@ -648,7 +649,7 @@ def busy_trace(
     state, (whose, short) = state_of(view, gpus[0]), _whose(gpus, among)
     held, work = held_up(view, *uuids), work_said(view, state, *gpus)
     find = [history.gpu(uuid, "busy_percent") for uuid in uuids]
-    says_state = work is not None or (found is not None and len(gpus) < len(among))
+    apart = found is not None and len(gpus) < len(among)
     lost = all(gpu.lost for gpu in gpus)
     busy = Trace(
         kind="gpu",
@@ -659,10 +660,10 @@ def busy_trace(
         series=find[0] if len(find) == 1 else Together(uuids, lambda: find),
         held=held,
         words=[
+            *([_state_said(state, found)] if apart or work is not None else []),
             *([] if work is None else [work]),
-            *([_state_said(state, found)] if says_state else []),
         ],
-        hue=state.hue if len(gpus) < len(among) else "label",
+        hue=state.hue if apart else "label",
     )
     if state is not WAITING or work is None:
         return busy
@@ -710,7 +711,9 @@ def _rows(page: Page) -> int:
     of_gpus = len(traces) - asked + 1
     first = of_gpus * (page.tall * 3 // 10) if page.gpus else 1
     most = first + _MOST_ROWS * (asked - 1)
-    heights = _heights(page, traces, min(most, room - page.table_wanted))
+    # Rows that neither charts held against each other nor the ranks have a use for are theirs.
+    ranks = 2 + 2 * len(page.job.ranks) if page.job is not None else 0
+    heights = _heights(page, traces, min(most, room - page.table_wanted), room - ranks)
     decided["lanes"] = list(zip(traces, heights, strict=True))
     return sum(heights)
 

@@ -599,10 +599,10 @@ def test_few_processes_leave_their_rows_to_the_charts() -> None:
     others = [member(5000 + number, role="helper", parent_pid=4242) for number in range(9)]
     alone = job_view_of(machine(one_job(members=ALONE)))
     many = job_view_of(machine(one_job(members=(*ALONE, *others))))
-    rows = [job.draw(view, 80, 24).plan.rows["charts"] for view in (alone, many)]
+    rows = [job.draw(view, 80, 17).plan.rows["charts"] for view in (alone, many)]
     assert rows[0] > rows[1]
     many.snapshot = machine(one_job(members=ALONE))
-    assert job.draw(many, 80, 24).plan.rows["charts"] == rows[1]
+    assert job.draw(many, 80, 17).plan.rows["charts"] == rows[1]
 
 
 def test_what_a_job_was_stays_when_it_has_ended() -> None:
