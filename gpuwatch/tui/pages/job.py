@@ -428,6 +428,11 @@ class TreeRow:
     """Report of this rank on its own loop."""
     machine: str | None = None
     """Machine of it and its children, for the topmost of a job on several machines."""
+    workers: JobMember | None = None
+    """Mean of its loader workers, where they have no row."""
+    worker_count: int = 0
+    workers_hue: str = ""
+    """The colour of that number, where the leading finding is about them."""
     sm_active_percent: float | None = None
     """Of its GPUs, where nothing else runs on them."""
     is_late: bool = False
@@ -487,6 +492,15 @@ def _gpu_memory(row: TreeRow) -> str:
     return _GPU_MEMORY.text(total(p.gpu_memory_bytes for p in row.on_gpus)) if row.on_gpus else ""
 
 
+_WORKERS = "WORKERS"
+
+
+def _workers(row: TreeRow) -> str:
+    """Return the mean CPU of each of its loader workers and how many they are."""
+    one, width = row.workers, len(_WORKERS)
+    return "" if one is None else share_of_each(_CPU.text(one.cpu_percent), row.worker_count, width)
+
+
 def _sm_active(row: TreeRow) -> str:
     is_known = any(one.gpu_busy_percent is not None for one in row.on_gpus)
     return _SM_ACTIVE.text(row.sm_active_percent) if is_known else ""
@@ -497,6 +511,12 @@ COLUMNS: tuple[Column[TreeRow], ...] = (
     Column("S", lambda r: r.member.state or "-", "text", rank=6, width=1, style=state_style),
     _column(6, 2, _CPU),
     _column(5, 5, MEMBER["main_thread_cpu_percent"], role="rank"),
+    Column(
+        *(_WORKERS, _workers),
+        rank=3,
+        width=len(_WORKERS),
+        style=lambda row, text: row.workers_hue or _style(row, text),
+    ),
     _column(8, 8, MEMBER["run_queue_wait_percent"], waits_from=_WAITS_PERCENT),
     _column(9, 12, MEMBER["disk_wait_percent"], waits_from=_WAITS_PERCENT),
     _column(8, 11, MEMBER["read_bytes_per_second"]),
@@ -530,6 +550,7 @@ def _columns(
     without = set() if on_gpu else {_GPU_BUSY.short_heading, _GPU_MEMORY.short_heading}
     if all(view.history.gpu(uuid, _SM_ACTIVE.name) is None for uuid in job.gpu_uuids):
         without.add(_SM_ACTIVE.short_heading)
+    without |= set() if any(row.workers for row in table) else {_WORKERS}
     without |= set() if job.loops else {_DATA_WAIT.short_heading, _IN_STEPS.short_heading}
     role = Column[TreeRow](
         "ROLE",
@@ -601,9 +622,20 @@ def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
         *(view, _late_first(every, is_late), room, _family),
         lambda one: one.key in on_gpus,
     )
+    of_ranks: dict[int, tuple[JobMember, int]] = {}
     if room < len(members):
-        # What only launches others has the row that is left.
+        # What only launches others has the row that is left, and workers that keep no rank from
+        # its work have none.
         members.sort(key=lambda one: one.role == "launcher")
+        kept = {key[0] for key in is_late}
+        of_ranks = {
+            one.parent_pid: (one, len(families[one.key]))
+            for one in members
+            if one.key in families and one.parent_pid is not None and one.parent_pid not in kept
+        }
+        of_ranks = of_ranks if len(job.ranks) > 1 else {}
+        without_row = {one.key for one, _ in of_ranks.values()}
+        members = [one for one in members if one.key not in without_row]
     # What was reported then is not kept of each rank.
     loops = {loop.key: loop for loop in job.loops if view.timeline.moment is None}
     if len(loops) == 1:
@@ -627,8 +659,22 @@ def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
         is_hued = chart in charts or (chart == fault and member.rank in late)
         is_own = member.key in is_late
         hue = STRAGGLER.hue if is_own else chart if is_hued else ""
-        sm = active.get(member.key)
-        row = TreeRow(member, tuple(own), branch, command, family, loop, where, sm, is_own, hue)
+        workers, worker_count = of_ranks.get(member.pid, (None, 0))
+        row = TreeRow(
+            member=member,
+            on_gpus=tuple(own),
+            branch=branch,
+            command=command,
+            together=family,
+            loop=loop,
+            machine=where,
+            workers=workers,
+            worker_count=worker_count,
+            workers_hue="worker" if "worker" in charts else "",
+            sm_active_percent=active.get(member.key),
+            is_late=is_own,
+            hue=hue,
+        )
         out.append(row)
     return out
 

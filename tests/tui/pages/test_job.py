@@ -716,6 +716,23 @@ def test_gpus_that_show_the_same_have_one_chart_and_one_line() -> None:
     assert labels == [f"GPU {number} busy" for number in range(4)]
 
 
+def test_workers_of_ranks_are_a_number_where_not_all_rows_fit() -> None:
+    """So that all ranks are in sight; those of the rank that the others wait for keep their row."""
+    view = with_finding("imbalanced", 8)
+    every = tuple(one.uuid for one in view.gpus)
+    found = starved(view.snapshot, rule="straggler", gpus=every, late=every[6:7])
+    view.diagnosis = diagnosis(view.snapshot, found)
+    rows = rows_of(job_drawn(view, 120, 40))
+    assert re.findall(r"rank (\d)", "\n".join(rows)) == list("60123457")
+    assert sum("8 loader workers" in row for row in rows) == 1
+    assert sum(re.search(r"8x\d+%", row) is not None for row in rows) == 8
+    # Where they fit they have rows, and where a person wants each, too.
+    tall = rows_of(job_drawn(fresh(view), 200, 50))
+    assert sum("8 loader workers" in row for row in tall) == 8
+    view.folded = False
+    assert not any("WORKERS" in line for line in job_drawn(fresh(view), 120, 40))
+
+
 def test_the_table_of_ranks_has_how_active_their_sms_are() -> None:
     """Busy is 99% for one that waits, too. A GPU that others use as well says it of none."""
     what = scene("imbalanced", 2, seconds=20, attached=True)
