@@ -764,6 +764,8 @@ def test_a_loop_that_waits_is_drawn_as_what_its_time_goes_to() -> None:
     assert text.count("in steps") == text.count("copies") == 1
     (wait,) = [one for one in shown(fresh(view)) if one.kind == "wait"]
     assert wait.drawn(1) is wait
+    shares = [wait.text, *[number for _, number, _ in wait.drawn(3).words]]
+    assert sum(int(one.removesuffix("%")) for one in shares) == 100
     styles = {style for line in job.draw(fresh(view), 120, 40).lines for _, style in line}
     assert any(one.startswith("fed+starved") for one in styles)
 
