@@ -504,8 +504,15 @@ def verdict_parts(report: Report) -> tuple[str, str]:
         return head, ""
     why = _lead_words(report, lead) if lead is not None else _nothing(report)
     others = len(_worst(report)) - isinstance(lead, Group)
-    more = f"{units.plural(others, 'other finding')} below." if others > 0 else ""
+    more = f"{units.plural(others, 'other finding')} below{_in_all(report)}." if others > 0 else ""
     return head, " ".join(part for part in (why, *_rests(report), more) if part)
+
+
+def _in_all(report: Report) -> str:
+    """Return what was lost to several findings, for the end of a sentence."""
+    costs = [group.cost for group in groups(report) if group.cost]
+    cost = words.cost(sum(costs), report) if len(costs) > 1 else ""
+    return f"; lost in all: {cost}" if cost else ""
 
 
 def besides_findings(report: Report) -> str:
