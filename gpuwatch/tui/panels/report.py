@@ -217,7 +217,8 @@ _SEQUENCE = re.compile(r"(\x1b\[[0-9;]*m)")
 def _in_words(view: View, block: document.Block, width: int) -> Iterator[Line]:
     """Yield the block as text, in the colours that it has on a terminal; findings and headings of
     tables as other pages have them."""
-    page = terminal.Page(width - 2, colour=True)
+    indent = 1 if isinstance(block, document.Table) else _INDENT
+    page = terminal.Page(width - 1 - indent, colour=True)
     if isinstance(block, Found):
         row = _headed(view, block, width)
         yield row.add(fit(f"  {block.when}", row.room - 1, view.glyphs.ellipsis), "label").line()
@@ -227,7 +228,7 @@ def _in_words(view: View, block: document.Block, width: int) -> Iterator[Line]:
     for number, line in enumerate(page.lines):
         heading = number == 0 and isinstance(block, document.Table)
         quiet = heading or isinstance(block, document.Labelled)
-        row, style = Row(width, prefix="b:" if heading else "").add(" "), "text"
+        row, style = Row(width, prefix="b:" if heading else "").add(" " * indent), "text"
         for part in _SEQUENCE.split(line):
             if _SEQUENCE.fullmatch(part):
                 style = _STYLES.get(part, "text")
