@@ -34,7 +34,6 @@ from gpuwatch.diagnosis.rule import (
     GpuState,
 )
 from gpuwatch.tui.charts.strips import (
-    ASCII,
     Column,
     Columns,
     Glyphs,
@@ -559,7 +558,7 @@ def _recent(view: View, gpu: Gpu) -> Sequence[Column | None]:
 def gauge(glyphs: Glyphs, share: float, width: int, style: str) -> list[Run]:
     """Draw a line on a track, to half a cell: how much of a limit is reached, now. Only what is at
     its limit is full, and only nothing is empty."""
-    ascii_only = glyphs is ASCII
+    ascii_only = glyphs.is_ascii
     halves = 1 if ascii_only else 2
     most = halves * width
     filled = max(0, min(most, round(most * share)))

@@ -388,7 +388,7 @@ def mark_cells(
     ):
         style = hue[0] if hue else _STYLES.get(severity, "warn")
         # In ASCII it would be as loud as the verdict.
-        line = "dim" if glyphs is ASCII else f"{style}.{HIGHEST}"
+        line = "dim" if glyphs.is_ascii else f"{style}.{HIGHEST}"
         for cell in range(max(0, first), min(cells, last + 1)):
             out[cell] = (glyphs.rule, line)
         if 0 <= first < cells and last >= 0:
