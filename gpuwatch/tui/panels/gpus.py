@@ -9,10 +9,13 @@ import re
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple, TypeVar, cast
 
 from gpuwatch.core import units
+from gpuwatch.core.bounds import highest as most
+from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, GpuReading
 from gpuwatch.core.registry import GPU, MAIN, Field
 from gpuwatch.core.store import PolledThenSampled, Series, busy_name
@@ -35,6 +38,7 @@ from gpuwatch.tui.charts.strips import (
     Columns,
     Glyphs,
     Held,
+    Together,
     highest,
     is_shaded,
     nice_ceiling,
@@ -192,16 +196,16 @@ def brief_name(gpu: GpuIdentity, width: int) -> str:
     return parts[-1] if parts and len(short) > width else short
 
 
-def used_by(view: View, uuid: GpuKey) -> str:
-    """Return ``ada train.py``: whose job uses a GPU now, and what it runs; ``3 jobs`` of several;
-    nothing where none is known, or charts are of the past."""
+def used_by(view: View, uuid: GpuKey) -> tuple[str, str]:
+    """Return ``ada`` and ``train.py``: whose job uses a GPU now, and what it runs; ``3 jobs`` of
+    several; nothing where none is known, or charts are of the past."""
     if view.snapshot is None or view.timeline.moment is not None:
-        return ""
+        return "", ""
     jobs = [job for job in view.snapshot.jobs if uuid in job.gpu_uuids]
     if len(jobs) > 1:
-        return f"{len(jobs)} jobs"
-    texts = [text for job in jobs for text in (job.user, script_of(job.command or "")) if text]
-    return clean(" ".join(texts))
+        return f"{len(jobs)} jobs", ""
+    texts = [(clean(job.user or ""), clean(script_of(job.command or ""))) for job in jobs]
+    return texts[0] if texts else ("", "")
 
 
 def notes(gpu: Gpu) -> list[Run]:
@@ -245,6 +249,22 @@ QUIET = {
 cells that they take."""
 
 
+_AS_ONE = (*("memory_used_bytes", "power_watts", "busy_percent"), *QUIET)
+
+
+def _as_one(gpus: Sequence[Gpu]) -> Gpu:
+    """Return GPUs as one that reads what they do in their mean; as hot as the hottest, and with
+    what is unusual about one of them."""
+    first = max(gpus, key=lambda gpu: len(notes(gpu)))
+    if len(gpus) == 1:
+        return first
+    read = {name: [getattr(gpu.reading, name) for gpu in gpus] for name in _AS_ONE}
+    means = {name: None if None in every else mean(every) for name, every in read.items()}
+    heat = most([gpu.reading.temperature_celsius for gpu in gpus])
+    reading = replace(first.reading, **means, temperature_celsius=heat)  # type: ignore[arg-type]
+    return replace(first, reading=reading)
+
+
 def quiet_readings(view: View, gpus: Sequence[Gpu]) -> list[str]:
     """Return the names in ``QUIET`` that were ever read of one of the GPUs. Rates and activities,
     which change with every look, are left out over a slow link."""
@@ -260,14 +280,13 @@ def quiet_readings(view: View, gpus: Sequence[Gpu]) -> list[str]:
     return had
 
 
-def _quiet_text(gpu: Gpu, name: str, *, labelled: bool) -> str:
-    """Return one of ``QUIET`` for a line, as wide as on the next look, with its label or room for
-    that. The unit of a clock says what it is."""
+def _quiet_text(gpu: Gpu, name: str) -> str:
+    """Return one of ``QUIET`` for a line, as wide as on the next look, with its label. The unit of
+    a clock says what it is."""
     most = gpu.identity.sm_clock_max_mhz if name == "sm_clock_mhz" else None
     text = GPU[name].text(getattr(gpu.reading, name), most)
     text = text.rjust(QUIET[name] if most is None else len(f"9999/{most}MHz"))
-    label = "" if name == "sm_clock_mhz" else f"{GPU[name].short} "
-    return (label if labelled else " " * len(label)) + text
+    return text if name == "sm_clock_mhz" else f"{GPU[name].short} {text}"
 
 
 class Fact(NamedTuple):
@@ -402,17 +421,17 @@ def held_up(view: View, *gpus: GpuKey) -> list[Held]:
             continue
         end = inf if mark.end_seconds is None else mark.end_seconds
         of_busy, hue = rule_of(mark.rule).lost_while_busy, state.hue
-        work = _work_of(view, state, held) if of_busy and len(gpus) == 1 else None
+        work = _work_of(view, state, gpus) if of_busy else None
         if state is STRAGGLER:
             # In step with the others it is busy all the time, too, and held against them by what
             # of that was work; else its idle time is what they wait for.
-            work = work if mark.rule == _IN_STEP else None
+            work = work if mark.rule == IN_STEP else None
             of_busy, hue = work is not None, hue if work is None else IDLE.hue
         out.append(Held(mark.begin_seconds, end, hue, of_busy, work))
     return out
 
 
-_IN_STEP = "straggler"
+IN_STEP = "straggler"
 """Rule of ranks that are all busy all the time, of which one has more to do."""
 
 
@@ -434,7 +453,16 @@ class _AtClock:
         ]
 
 
-def _work_of(view: View, state: GpuState, key: GpuKey) -> Columns | None:
+def _work_of(view: View, state: GpuState, keys: Sequence[GpuKey]) -> Columns | None:
+    """Return what of the busy time of GPUs was work, in their mean; ``None`` where nothing that is
+    read says that of one of them."""
+    works = [_work_of_one(view, state, key) for key in keys]
+    if None in works or len(works) == 1:
+        return works[0] if len(works) == 1 else None
+    return Together((state.word, *keys), lambda: works)
+
+
+def _work_of_one(view: View, state: GpuState, key: GpuKey) -> Columns | None:
     """Return what of the busy time of a GPU was work, as far as something that is read says: its
     clock of its highest, or how active SMs were."""
     gpu = next((one for one in view.gpus if one.uuid == key), None)
@@ -449,22 +477,42 @@ def _work_of(view: View, state: GpuState, key: GpuKey) -> Columns | None:
     return _AtClock(busy, clock, highest_mhz)
 
 
-def work_said(view: View, gpu: Gpu, state: GpuState) -> Said | None:
-    """Return how much of the busy time was work, or at the moment that is looked at, where the
-    chart tells them apart."""
+def work_said(view: View, state: GpuState, *gpus: Gpu) -> Said | None:
+    """Return how much of the busy time of GPUs in that state was work, in their mean, or at the
+    moment that is looked at, where the chart tells them apart."""
     hues = {state.hue, *([IDLE.hue] if state is STRAGGLER else [])}
-    held = [one for one in held_up(view, gpu.uuid) if one.style in hues]
+    held = [one for one in held_up(view, *[gpu.uuid for gpu in gpus]) if one.style in hues]
     work = held[-1].work if held else None
     if work is None:
         return None
     past = view.timeline.moment is not None
-    grid = view.window_of_means.grid(_WORK_COLUMNS)
+    grid = view.window_of_means(gpus[0].uuid).grid(_WORK_COLUMNS)
     columns = [past_column(view, work)] if past else grid.columns_of(work)
     known = [one[1] for one in columns if one]
-    label = "effective" if state is THROTTLED else GPU["sm_active_percent"].label
+    label = _EFFECTIVE if state is THROTTLED else GPU["sm_active_percent"].label
     return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
 
 
+def state_said(state: GpuState, found: Finding | FindingMark | None) -> Said:
+    """Return the word of a state; of waiting how much of the time, as the finding has it."""
+    share = None
+    if state is WAITING and isinstance(found, Finding):
+        share = found.wait_share if found.late else found.lost_share
+    return state.word, "" if share is None else units.share(share), state.hue
+
+
+def idle_said(view: View, state: GpuState, busy_percent: float | None, *gpus: GpuKey) -> list[Said]:
+    """Return how much of the time was idle, in the colour of the ground that it has in a chart;
+    nothing where that is no loss, or of a moment in the past."""
+    hues = {one.style for one in held_up(view, *gpus) if not one.of_busy}
+    no_loss = state is STRAGGLER or state.hue not in hues
+    if busy_percent is None or no_loss or view.timeline.moment is not None:
+        return []
+    return [(IDLE.word, f"{100 - round(busy_percent)}%", state.hue)]
+
+
+_EFFECTIVE = "effective"
+"""Word for how busy a GPU would be with the same work at its highest clock."""
 _WORK_COLUMNS = 30
 """Columns over which the number for work is a mean."""
 
@@ -543,7 +591,7 @@ _TICK_ROWS = 3
 """A chart of so many rows has ticks."""
 _LESS_POWER, _MORE_POWER = 12, 24
 """Rows of a stacked GPU from which on its power has two, and three."""
-_FACTS_BESIDE = 18
+_FACTS_BESIDE = 14
 """Rows of a stacked GPU from which on its facts stand beside the chart, not above it."""
 
 
@@ -574,7 +622,7 @@ class GpuPainter:
     """Painter of the GPUs of one frame, all in the same style and on the same time window.
     ``marked``: the selected one has a mark; ``lead``: cells before the charts; ``alike``: their
     name is said above them, and their limits: ``headed``: with headings of the columns of
-    numbers."""
+    numbers; ``index_width``: cells at least for their numbers."""
 
     def __init__(
         self,
@@ -587,6 +635,7 @@ class GpuPainter:
         lead: int = _LIST_LEAD,
         alike: bool = False,
         headed: bool = True,
+        index_width: int = 1,
     ) -> None:
         self._view = view
         self._gpus = gpus
@@ -596,7 +645,7 @@ class GpuPainter:
         self._glyphs, self._ellipsis = view.glyphs, view.glyphs.ellipsis
         self._window = view.window
         self._marked = marked
-        self._index_width = max((len(units.gpu_label(gpu)) for gpu in gpus), default=1)
+        self._index_width = max([index_width, *[len(units.gpu_label(gpu)) for gpu in gpus]])
         self._name_width = max((len(_placed_name(gpu.identity)) for gpu in gpus), default=4)
         self._named = style is GpuStyle.SINGLE and width >= _BROAD and not alike
         """The name of each GPU stands before its state."""
@@ -617,6 +666,13 @@ class GpuPainter:
         words = {state.word for state in self._states.values()}
         self.common_word = next(iter(words)) if len(gpus) >= _MANY and len(words) == 1 else ""
         """State that all of many have: the verdict says it in its colour, rows in grey."""
+        jobs = () if view.snapshot is None else view.snapshot.jobs
+        self._with_the_one_before = {
+            gpu.uuid
+            for before, gpu in pairwise(gpus)
+            if any({before.uuid, gpu.uuid} <= {*job.gpu_uuids} for job in jobs)
+        }
+        """GPUs of the same job as the one above."""
         self._now: float | None = None
         """Busy percent of the GPU that is drawn, at the newest look."""
         self.spans: list[tuple[int, int]] = []
@@ -700,9 +756,10 @@ class GpuPainter:
     def _word_style(self, state: GpuState) -> str:
         return "label" if self.common_word else state.hue
 
-    def _begin(self, gpu: Gpu, width: int) -> Row:
+    def _begin(self, gpu: Gpu, width: int, label: str = "") -> Row:
         """Begin a line: the selection mark, the sign of the finding that leads for the GPU, or a
-        blank, and the index."""
+        blank, and the index, or the ``label`` of several. One that waits for another has a dot:
+        the cause is elsewhere."""
         view = self._view
         selected = self._marked and gpu.uuid == view.selected_gpu
         focused = selected and view.focus == "gpus" and not view.in_findings
@@ -711,10 +768,16 @@ class GpuPainter:
         said = about_gpu(view.diagnosis, gpu.uuid)
         if not said:
             row.add(" ")
+        elif said[0].late and self._states[gpu.uuid] is WAITING:
+            row.add(self._glyphs.dot, WAITING.hue)
         else:
-            style = "label" if self.common_word else style_of(said[0])
+            # A warning has the colour of the word that it means.
+            warns = said[0].severity == "warning"
+            hue = self._states[gpu.uuid].hue if warns else style_of(said[0])
+            style = "label" if self.common_word else hue
             row.add(severity_sign(said[0].severity, self._glyphs), style)
-        return row.add(right(units.gpu_label(gpu), self._index_width), "title").add(" ")
+        number = right(units.gpu_label(gpu), self._index_width)
+        return row.add(left(label, self._index_width) if label else number, "title").add(" ")
 
     def _add_name(
         self, row: Row, gpu: Gpu, most: int = _NAME_WIDTH, *, style: str = "title"
@@ -810,24 +873,24 @@ class GpuPainter:
         lines: list[Sequence[Run]] = [*drawn]
         series = self._view.history.gpu(gpu.uuid, busy.field.name)
         words: list[Said] = []
-        known = []
-        if series is not None and width > 0 and rows >= _TICK_ROWS:
-            # As the number above it: since a change, and of the past nothing but the moment.
-            window = self._window if self._view.mark is None else self._view.window_of_means
-            known = [c for c in window.grid(width).columns_of(series) if c is not None]
-        if known and self._view.timeline.moment is None and not gpu.lost:
-            # Of what is drawn: a dip within a column is not to be seen in the chart.
-            low = min(column[self._view.glyphs.solid_to] for column in known)
-            high = max(column[2] for column in known)
-            work = work_said(self._view, gpu, state)
-            replay = self._view.replay
-            if work is not None:
-                words.append(work)
-            elif replay is None or replay.following:
-                words.append(("now", units.percent(self._now), "dim"))
-            reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
-            words.append(("range", reach, "dim"))
+        view = self._view
+        if series is not None and width > 0 and rows >= _TICK_ROWS and view.timeline.moment is None:
+            words = self._words(gpu, busy, state)
         return lines, words
+
+    def _words(self, gpu: Gpu, busy: Metric, state: GpuState) -> list[Said]:
+        """Return what stands below the number of a chart: what of it was work, or how much of the
+        time was idle, in the colours that these have there, and what is read now."""
+        view = self._view
+        found = next(iter(about_gpu(view.diagnosis, gpu.uuid)), None)
+        work, waits = work_said(view, state, gpu), state_said(state, found)
+        words = [waits] if state is WAITING and waits[1] else []
+        words += [] if work is None else [work]
+        words += idle_said(view, state, busy.value, gpu.uuid)
+        replay = view.replay
+        if not gpu.lost and (replay is None or replay.following):
+            words.append(("now", units.percent(self._now), "dim"))
+        return words
 
     # -- styles ---------------------------------------------------------------------------
 
@@ -928,21 +991,24 @@ class GpuPainter:
         if self._named:
             self._add_name(begin, gpu).add(" ")
         if self._width >= _NARROW:
-            # What the title says of all of them gives its place to whose each is.
-            whose = used_by(self._view, gpu.uuid) if rows == 1 and self.says_common_word else ""
-            word = next(
-                (one for one in (whose, whose.split(" ")[0]) if len(one) < _STATE_WIDTH), ""
-            )
-            begin.add(left(word or state.word, _STATE_WIDTH), self._word_style(state))
+            # What the verdict says of all of them gives its place to whose each is.
+            says_whose = self._marked and bool(self.common_word)
+            user = used_by(self._view, gpu.uuid)[0] if says_whose else ""
+            word = fit(user, _STATE_WIDTH - 1, self._ellipsis) or state.word
+            style = self._word_style(state)
+            if user:
+                # The first GPU of each job stands out.
+                style = "dim" if gpu.uuid in self._with_the_one_before else "text"
+            begin.add(left(word, _STATE_WIDTH), style)
         room = self.chart_cells
         work = None
         if room > 0:
-            work = work_said(self._view, gpu, state)
+            work = work_said(self._view, state, gpu)
         says_work = rows == 1 and work is not None and begin.used <= self._number_end - 8
         if says_work and work is not None:
             # The busy time above it was no work.
             label, said, _ = work
-            label = label if len(label) <= 4 else GPU["sm_active_percent"].short
+            label = "eff" if label == _EFFECTIVE else GPU["sm_active_percent"].short
             begin.pad_to(self._number_end - 8).add(left(label, 4), "label")
             begin.add(right(said, 4), "value")
         else:
@@ -966,17 +1032,24 @@ class GpuPainter:
         time was ``work``, and first the name, where it is not said above and there is room."""
         room = self._number_end - 3 - self._index_width
         lines = [[(fit(text, room, self._ellipsis), style)] for text, style in self._unusual(gpu)]
+        # On the page of a job all are its own; a user who has the place of the state is said.
+        says_used = self._marked and work is None
+        user, script = used_by(self._view, gpu.uuid) if says_used else ("", "")
+        user = "" if self.common_word else user
+        used = " ".join([text for text in (user, script) if text])
         if not self._alike:
             name = brief_name(gpu.identity, min(_NAME_WIDTH, room))
             if lines and len(name) + 2 + len(lines[0][0][0]) <= room:
                 lines[0].insert(0, (f"{name}  ", "label"))
             elif len(lines) < rows:
                 lines.insert(0, [(name, "label")])
+            beside = next((one for one in (used, user) if len(name) + 2 + len(one) <= room), "")
+            if rows == 1 and beside and lines == [[(name, "label")]]:
+                lines[0].append((f"  {beside}", "dim"))
         if work is not None:
             label, number, style = work
             lines.append([(label + right(number, room - len(label)), style)])
-        elif self._marked and (used := used_by(self._view, gpu.uuid)):
-            # On the page of a job all are its own.
+        elif used:
             lines.append([(fit(used, room, self._ellipsis), "dim")])
         return [*lines, *([] for _ in range(rows))][:rows]
 
@@ -1020,11 +1093,12 @@ class GpuPainter:
         )
         return [*lines, self._beside(last, gpu, metrics)]
 
-    def brief(self, gpu: Gpu) -> Line:
-        """Draw ``gpu`` in one line without the busy chart. The first has the labels of all."""
-        state = self._state = self._states[gpu.uuid]
-        gpu = shown_gpu(self._view, gpu)
-        row = self._begin(gpu, self._width)
+    def brief(self, group: Sequence[Gpu]) -> Line:
+        """Draw GPUs that show the same in one line without the busy chart: their means, and how hot
+        the hottest is."""
+        state = self._state = self._states[group[0].uuid]
+        gpu = _as_one([shown_gpu(self._view, one, facts=True) for one in group])
+        row = self._begin(gpu, self._width, units.ranges(map(units.gpu_label, group)))
         if not self._alike:
             self._add_name(row, gpu, 16).add(" ")
         if self._width >= _NARROW:
@@ -1033,8 +1107,8 @@ class GpuPainter:
 
     def _beside(self, row: Row, gpu: Gpu, metrics: Metrics) -> Line:
         """Add memory, power and temperature, each with its gauge where there is room; then quieter
-        numbers. The first gauge begins where charts do; the first GPU has the labels."""
-        width, first = self._width, gpu.uuid == self._gpus[0].uuid
+        numbers. The first gauge begins where charts do."""
+        width = self._width
         brief, labelled = width < _ALIGNED, width >= _NARROW
         gap = ""
         gauge_width = 0 if brief else 4 if width < 100 else 6 if width < 150 else 12
@@ -1043,10 +1117,10 @@ class GpuPainter:
             gauge_width += 4
         brief = brief or self._alike
         for metric, size in zip(metrics[1:], (7, 5, 4) if brief else (13, 8, 7), strict=True):
-            label = f"{gap}{metric.field.short} " if labelled else "  " if gap else " "
+            label = f"{gap or ' '}{metric.field.short} " if labelled else gap or " "
             if row.room < len(label) + size + gauge_width + 2:
                 break
-            row.add(label if first else " " * len(label), "label")
+            row.add(label, "label")
             if gauge_width and not gap:
                 row.pad_to(self._lead - 2 - size)
             self._add_value(row, metric, size, brief=brief)
@@ -1054,9 +1128,7 @@ class GpuPainter:
                 row.add(" " if gap else "  ")
                 row.add_runs(self._gauge(metric, gauge_width), gauge_width)
             gap = "  "
-        gpu = shown_gpu(self._view, gpu, facts=True)
-        names = [] if gpu.lost else self._quiet
-        texts = [_quiet_text(gpu, name, labelled=first) for name in names]
+        texts = [_quiet_text(gpu, name) for name in ([] if gpu.lost else self._quiet)]
         return self._add_texts(row, gpu, texts).line()
 
 
@@ -1103,8 +1175,7 @@ def title(page: Page) -> tuple[str, str]:
     if kind:
         kind = kind if not painter.has_limits else kind[:1]
     name = "  ".join(kind) or "GPUs"
-    says_what = painter.says_common_word and page.overview.each == 1
-    name += f", all {painter.common_word}" if says_what else ""
+    name += f", all {painter.common_word}" if painter.says_common_word else ""
     return name, painter.headings.lstrip() + " " * len(note)
 
 
@@ -1116,7 +1187,7 @@ def shade_legend(page: Page) -> str:
         page.view.glyphs, page.view.window.grid(room), page.overview.each
     ):
         return ""
-    return "shade: how busy"
+    return "shade: busy"
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:
@@ -1137,6 +1208,11 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
         blanks = ((" " * len(note), "text"),)
         lines = [line + blanks for line in lines[:-1]] + [(*lines[-1], (note, "label"))]
     page.spans = painter.spans
+    if painter.spans and not page.boxed and shares.style is not GpuStyle.STACKED:
+        # No title above has them.
+        page.decided["headings below"] = painter.headings.lstrip() + " " * (
+            _AFTER_NUMBERS + len(note)
+        )
     if painter.spans:
         view.chart_columns = max(width for _, width in painter.spans)
     return lines, zones

@@ -166,16 +166,19 @@ class Palette(dict[str, Style]):
         name, _, lost = name.partition("+")
         hue, bold, reverse = _LOOKS.get(name, (name, None, False))
         foreground = self._hues.get(hue, self._hues["text"])
-        background = "default" if self._ansi else self._hues[_GROUNDS[surface]]
+        background = base = "default" if self._ansi else self._hues[_GROUNDS[surface]]
         if tint and not (self._ansi or surface):
             ground = Color.parse(background)
-            background = ground.blend(Color.parse(self._hues[tint]), _TINT).hex
+            share = _REST if lost else _TINT
+            background = ground.blend(Color.parse(self._hues[tint]), share).hex
         if self._ansi and tone and hue in _QUIET_CHARTS:
             hue, foreground = "area", self._hues["area"]
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
-            return self._toned(foreground, background, tone, shade, lost)
+            steady = name == _STEADY_NAME and not (tint or lost)
+            grounds = (base if lost else background, background)
+            return self._toned(foreground, grounds, tone + shade, lost, steady=steady)
         if self._ansi and surface == "s":
             # A row of many hues turned around is hard to read.
             foreground, bold, reverse = self._hues["text"], None, True
@@ -200,22 +203,35 @@ class Palette(dict[str, Style]):
             color=foreground, bgcolor=background, bold=bold, dim=dim, reverse=reverse or None
         )
 
-    def _toned(self, foreground: str, background: str, tone: str, shade: str, lost: str) -> Style:
+    def _toned(
+        self,
+        foreground: str,
+        grounds: tuple[str, str],
+        tones: str,
+        lost: str,
+        *,
+        steady: bool,
+    ) -> Style:
         """Return the colours of a cell of a chart; what was no work has the hue of what was
-        ``lost``."""
-        hue, ground = Color.parse(foreground), Color.parse(background)
+        ``lost``. Its bars are a part of the first of the ``grounds``, and stand on the second;
+        ``steady``: nothing held that up."""
+        (mixed_with, background), tone, shade = grounds, tones[:1], tones[1:]
+        hue, ground = Color.parse(foreground), Color.parse(mixed_with)
         apart = Color.parse(self._hues[lost]) if lost else hue
         # Of 256 colours the nearest to a quieter hue is grey.
         if tone in SHADES:
             share = _LEAST_SHADE + (_MOST_SHADE - _LEAST_SHADE) * SHADES.index(tone) / len(SHADES)
+            share *= _STEADY / _SOLID if steady else 1.0
             return Style(color=ground.blend(hue, share).hex, bgcolor=background)
         if tone in FILLS:
             share = _LEAST_FILL + (1 - _LEAST_FILL) * FILLS.index(tone) / (len(FILLS) - 1)
             most = 1.0 if self.is_of_256 else _BESIDE if shade == BESIDE else _SOLID
+            most = min(most, _STEADY) if steady and not self.is_of_256 else most
             filled = ground.blend(hue, share * most).hex
             return Style(color=filled, bgcolor=filled)
         is_low = tone == FLOOR and shade == BESIDE
         share = _FLOOR if tone == FLOOR else _BESIDE if shade == BESIDE else _SOLID
+        share = min(share, _STEADY) if steady else share
         solid = ground.blend(hue, _LOW_FLOOR if is_low else share).hex
         solid = hue.hex if self.is_of_256 and not is_low else solid
         pale = (
@@ -249,10 +265,14 @@ def _nearest(color: TerminalColor | None) -> TerminalColor | None:
 _TINT = 0.09
 """How much of the hue a tinted ground has: quiet, and still told from the ground."""
 
+_REST = 0.4
+"""How much of it the ground has that is a part of the whole, as the bars below it are."""
 _SOLID = 0.64
 """How much of its hue a bar of how busy a GPU is has: one that is busy all the time is no glaring
 slab."""
-_LEAST_SHADE, _MOST_SHADE = 0.12, 0.75
+_STEADY_NAME, _STEADY = "fed", 0.5
+"""How much it has while no finding holds: what is well asks for no attention."""
+_LEAST_SHADE, _MOST_SHADE = 0.1, 0.84
 """How much a cell has that is shaded, of what it was busy for."""
 _LEAST_FILL = 0.25
 """How much of its colour a cell has that is filled to the least."""

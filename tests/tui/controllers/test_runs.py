@@ -255,6 +255,19 @@ async def test_charts_show_several_of_the_pauses_that_a_verdict_is_about(what: S
         assert (view.timeline.span_seconds, view.chosen_span_seconds) == (60.0, 60.0)
 
 
+@pytest.mark.parametrize(("width", "seconds"), [(159, 30.0), (160, 60.0)])
+async def test_wide_terminals_show_the_minute_that_the_verdict_is_about(
+    what: Snapshot, width: int, seconds: float
+) -> None:
+    """Until the person chooses another range."""
+    async with driven(at(what, 0, 30.0), (width, 50), engine=HandEngine()) as drive:
+        await drive.feed(at(what, 1, 30.0))
+        assert drive.view.timeline.span_seconds == seconds
+        await drive.press("left_square_bracket")
+        await drive.feed(at(what, 2, 30.0))
+        assert drive.view.timeline.span_seconds == seconds / 2
+
+
 async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:
     """Its own line, not the machine's; in the list and in full, with how it was at its end."""
     job = job_of(what, FIRST, "python train.py", attached=True)
