@@ -64,7 +64,6 @@ from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window, ti
 from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,
-    as_of_now,
     begin_row,
     branches,
     brief_command,
@@ -77,6 +76,7 @@ from gpuwatch.tui.panels.table import (
     share_of_each,
     short_role,
     state_style,
+    stepping_back,
     width_of_columns,
 )
 from gpuwatch.tui.panels.time_axis import shown_gpu, shown_process
@@ -690,7 +690,7 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
         add_cells(row, columns, entry, ellipsis, unknown="" if past else units.UNKNOWN)
         if has_command:
             row.add(fit_command(entry.command, row.room - 1, ellipsis), "label")
-        lines.append(row.line() if is_kept else as_of_now(row.line()))
+        lines.append(row.line() if is_kept else stepping_back(row.line()))
     if not table:
         lines.append(Row(width).add("  No process of this job is left.", "dim").line())
     return filled(lines, width, height), zones

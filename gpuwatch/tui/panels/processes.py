@@ -22,7 +22,6 @@ from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,
     always_dim,
-    as_of_now,
     as_one,
     begin_row,
     branches,
@@ -34,6 +33,7 @@ from gpuwatch.tui.panels.table import (
     share_of_each,
     short_role,
     state_style,
+    stepping_back,
 )
 from gpuwatch.tui.panels.time_axis import shown_process
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
@@ -66,6 +66,8 @@ class TableRow(NamedTuple):
     together: tuple[Process, ...] = ()
     """The loader workers of one parent in one row: ``process`` is their mean, with the key of the
     first."""
+    matches: bool = True
+    """False if it is there for its kin alone, which match the filter."""
 
     @property
     def key(self) -> RowKey:
@@ -88,7 +90,7 @@ def table_rows(view: View, room: int) -> list[TableRow]:
     members = _members(view)
     if view.tree:
         ordered, families = in_room(
-            *(view, _as_tree(ordered, wanted), room, partial(_family, members)),
+            *(view, _as_tree(view, ordered, wanted), room, partial(_family, members)),
             lambda one: one.gpu_uuid is not None,
         )
         branch = branches([(one.pid, one.parent_pid) for one in ordered], view.glyphs)
@@ -110,6 +112,7 @@ def table_rows(view: View, room: int) -> list[TableRow]:
             waits.get(key, ""),
             *_command(process, members.get(key), len(together)),
             together=together,
+            matches=not view.filter_text or any(map(wanted, together or (process,))),
         )
         for process, before in zip(ordered, branch, strict=False)
         for key in (process.key,)
@@ -235,9 +238,12 @@ def _rows_of_gpu(processes: Sequence[Process], uuid: str) -> set[RowKey]:
     return {row_key(process) for process in found}
 
 
-def _as_tree(ordered: Sequence[Process], wanted: Callable[[Process], bool]) -> list[Process]:
-    """Children under their parents. A match below keeps its ancestors in sight; a process on
-    several GPUs has a row for each and its children under the first."""
+def _as_tree(
+    view: View, ordered: Sequence[Process], wanted: Callable[[Process], bool]
+) -> list[Process]:
+    """Children under their parents. One that is wanted keeps its ancestors in sight, a match of a
+    filter also all below it; a process on several GPUs has a row for each and its children under
+    the first."""
     present = {process.pid: process for process in ordered}
     if not any(one.parent_pid in present for one in ordered):
         return [process for process in ordered if wanted(process)]
@@ -250,7 +256,8 @@ def _as_tree(ordered: Sequence[Process], wanted: Callable[[Process], bool]) -> l
         else:
             roots.append(process)
     _sort_by_family(ordered, roots, children)
-    keep = _with_ancestors(ordered, wanted, present)
+    found = [process for process in ordered if wanted(process)]
+    keep = _with_kin(found, present, children if view.filter_text else {})
     out: dict[RowKey, Process] = {}
     # Torn parent links can form a loop, which no root leads to: nobody may be hidden for it.
     for start in (*roots, *ordered):
@@ -289,16 +296,24 @@ def _sort_by_family(
         family.sort(key=family_rank)
 
 
-def _with_ancestors(
-    ordered: Sequence[Process], wanted: Callable[[Process], bool], present: dict[int, Process]
+def _with_kin(
+    found: Sequence[Process],
+    present: Mapping[int, Process],
+    children: Mapping[int, Sequence[Process]],
 ) -> set[RowKey]:
-    keep: set[RowKey] = set()
-    for process in ordered:
-        current: Process | None = process if wanted(process) else None
-        while current is not None and row_key(current) not in keep:
-            keep.add(row_key(current))
-            parent = current.parent_pid
-            current = None if parent is None else present.get(parent)
+    """Return the rows of those found, of their ancestors and of all below them."""
+    keep = {row_key(process) for process in found}
+    above, below = [one.parent_pid for one in found], [one.pid for one in found]
+    while above:
+        parent = present.get(above.pop() or 0)
+        if parent is not None and row_key(parent) not in keep:
+            keep.add(row_key(parent))
+            above.append(parent.parent_pid)
+    while below:
+        for child in children.get(below.pop(), ()):
+            if row_key(child) not in keep:
+                keep.add(row_key(child))
+                below.append(child.pid)
     return keep
 
 
@@ -355,6 +370,11 @@ COLUMNS: tuple[Column[TableRow], ...] = (
 )
 """Left to right; the command comes after them."""
 
+
+def _has_history(column: Column[TableRow]) -> bool:
+    return column.runs is not None or column.sort in ("busy", "cpu")
+
+
 _LASTING = {"gpu", "pid", "user", "time"}
 _GPU_SORTS = {"gpu", "gpu memory", "busy"}
 _WIDE_SPARK_WIDTH = 24
@@ -365,7 +385,8 @@ _NARROW = 60
 
 def _chosen(view: View, width: int, *, is_kept: bool) -> list[Column[TableRow]]:
     """Return the columns that fit beside a readable command. Without a GPU, those that would be
-    about one are left out, and of a moment whose readings are not kept those of readings."""
+    about one are left out, and of a moment in the past those of what is not kept."""
+    past = view.timeline.moment is not None
     jobs = () if view.snapshot is None else view.snapshot.jobs
     reported = any(job.loops for job in jobs)
     columns = [
@@ -373,7 +394,7 @@ def _chosen(view: View, width: int, *, is_kept: bool) -> list[Column[TableRow]]:
         for one in COLUMNS
         if (one.heading != _DATA.short_heading or reported)
         and (view.gpus or one.sort not in _GPU_SORTS)
-        and (is_kept or one.sort in _LASTING or one.runs is not None)
+        and (not past or one.sort in _LASTING or (is_kept and _has_history(one)))
     ]
     least = _COMMAND_NARROW if width < _NARROW else _COMMAND_LEAST
     chosen = fitting(columns, width - 1 - least)
@@ -431,7 +452,7 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         {one.process.cpu_percent, one.process.gpu_busy_percent} != {None} for one in entries
     )
     chosen = _chosen(view, width, is_kept=is_kept)
-    spark = chosen[-1].width if chosen[-1].runs is not None else 0
+    spark = chosen[-1].width if chosen and chosen[-1].runs is not None else 0
     lines, zones = list[Line](), list[Zone]()
     form = (chosen, width, view.glyphs, bool(view.gpus), past, is_kept, view.filter_text)
     before_form, before = view.kept.get("rows", (None, {}))
@@ -448,15 +469,14 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         if found is None or found[0] != shown:
             row = begin_row(width, view.glyphs, selected=selected, focused=focused)
             line = _line(view, row, entry, chosen)
-            found = shown, line if is_kept else as_of_now(line)
+            found = shown, line if is_kept and entry.matches else stepping_back(line)
         kept[key] = found
         lines.append(found[1])
     view.kept["rows"] = form, kept
     if not lines:
         is_kept = True
         lines.append(Row(width).add(_nothing_text(view), "dim").line())
-    count = sum(max(1, len(one.together)) for one in table)
-    notes = _notes(view, count, is_kept=is_kept)
+    notes = _notes(view, table, is_kept=is_kept)
     heading, sorts = _heading(view, chosen, width, notes, out_of_sight)
     return filled([heading, *lines], width, height), [*sorts, *zones]
 
@@ -489,7 +509,7 @@ def _heading(
     return row.note(note or "", style).line(), zones
 
 
-def _notes(view: View, total: int, *, is_kept: bool) -> list[str]:
+def _notes(view: View, table: Sequence[TableRow], *, is_kept: bool) -> list[str]:
     """Notes on the list, in full and shorter: a filter in force matters more than the count, and
     that its numbers are not kept of the moment shown."""
     parts = []
@@ -497,11 +517,16 @@ def _notes(view: View, total: int, *, is_kept: bool) -> list[str]:
         parts.append(f"filter: {fit(view.filter_text, 24, view.glyphs.ellipsis)}")
     if view.this_gpu_only:
         parts.append("this GPU only")
-    count = count_of(view, total)
-    if is_kept:
-        return [", ".join([*parts, count]), ", ".join(parts), *parts[:1]] if parts else [count]
-    told = ", ".join([*parts, "not kept so far back", count])
-    return [told, ", ".join([*parts, count]), *parts[:1]]
+    if view.filter_text:
+        wanted, every = _wanted(view), () if view.snapshot is None else view.snapshot.processes
+        found = f"{sum(map(wanted, every))} of "
+        counts = [f"{found}{count_of(view, len(every))}", f"{found}{len(every)}"]
+    else:
+        counts = [count_of(view, sum(max(1, len(one.together)) for one in table))]
+    if not is_kept:
+        counts.insert(0, f"not kept so far back, {counts[0]}")
+    notes = [", ".join([*parts, count]) for count in counts]
+    return [*notes, ", ".join(parts), *parts[:1]] if parts else notes
 
 
 def title_of(view: View) -> str:
