@@ -240,15 +240,15 @@ def cells(
     if rows == 1:
         return _of_one_row(glyphs, low, high, apart=apart)
     solid = 0 if low == 1 < high and (apart or not glyphs.tones) else low
-    characters, tones = [], []
+    characters, tones = list[str](), list[str]()
     for base in range((rows - 1) * LEVELS_PER_ROW, -1, -LEVELS_PER_ROW):
         filled = min(max(solid - base, 0), LEVELS_PER_ROW)
         reach = min(max(high - base, 0), LEVELS_PER_ROW)
         if glyphs.tones and not apart:
             is_marked = not filled and reach > 0 and high - base <= LEVELS_PER_ROW
-            character = (
-                glyphs.lines[min(2, (reach + 1) // 3)] if is_marked else glyphs.solid[filled]
-            )
+            # In the top row the tops of bars are above the middle.
+            place = 2 if not characters else min(2, (reach + 1) // 3)
+            character = glyphs.lines[place] if is_marked else glyphs.solid[filled]
             tone = HIGHEST if is_marked else FULL
         else:
             if glyphs.pale and base and filled == 1:
