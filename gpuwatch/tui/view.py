@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,15 @@ from gpuwatch.diagnosis.finding import (
     Gain,
     severity_place,
 )
-from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, Held, StripCache, TimeWindow
+from gpuwatch.tui.charts.strips import (
+    UNICODE,
+    Columns,
+    Glyphs,
+    Grid,
+    Held,
+    StripCache,
+    TimeWindow,
+)
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.terminal.frame import Line, Run, plain, with_text
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
@@ -239,16 +247,25 @@ class ReplayState:
 
 
 _MEANS_EVERY_SECONDS = 2.0
+_ROOM_FOR_WORDS = 40
+"""Cells of a chart from which on it says why a part of it is blank: not those in tables."""
 
 
 def _saying(text: str, chart: Sequence[Sequence[Run]], first: int, stop: int) -> list[list[Run]]:
-    """Return ``chart`` with a text in the middle of the cells from ``first`` up to ``stop``, where
-    these have room for it and show nothing."""
-    lines, first = [list(line) for line in chart], max(0, first)
-    row, place = len(lines) // 2, first + (stop - first - len(text)) // 2
-    if place > first and plain(tuple(lines[row]))[place : place + len(text)].isspace():
-        lines[row] = with_text(lines[row], place, text, "dim")
-    return lines
+    """Return ``chart`` with a text in the middle of the cells from ``first`` up to ``stop``, or its
+    words one below the other, where these have room for it and show nothing."""
+    first = max(0, first)
+    for words in ([text], text.split()):
+        lines, top = [list(line) for line in chart], len(chart) // 2
+        for row, word in enumerate(words, top if len(words) == 1 else max(0, top - 1)):
+            place = first + (stop - first - len(word)) // 2
+            room = place > first and row < len(lines)
+            if not room or not plain(tuple(lines[row]))[place : place + len(word)].isspace():
+                break
+            lines[row] = with_text(lines[row], place, word, "dim")
+        else:
+            return lines
+    return [list(line) for line in chart]
 
 
 @dataclass(slots=True)
@@ -387,21 +404,35 @@ class View:
         window = self.window if window is None else window
         glyphs = self.glyphs
         drawn = strip.draw(series, window, width, limit, glyphs, style, rows, held)
-        mark = self.mark
-        if mark is not None and held is not None and width > 0:
-            grid = window.grid(width)
+        mark, grid = self.mark, window.grid(max(1, width))
+        if mark is not None and held is not None:
             place = grid.place(mark.at)
             drawn = [with_text(line, place, glyphs.separator, "marker") for line in drawn]
-            if set(mark.gpus) == {gpu.uuid for gpu in self.gpus}:
-                drawn = _saying("no job", drawn, grid.place(mark.before_until) + 1, place)
-        earliest = self.history.earliest_at
-        if self.timeline.moment is not None and series is not None and earliest is not None:
-            grid = window.grid(max(1, width))
+        if width >= _ROOM_FOR_WORDS and series is not None:
+            for word, first, stop in self._blanks(series, grid, of_gpus=held is not None):
+                drawn = _saying(word, drawn, first, stop)
+        return drawn
+
+    def _blanks(
+        self, series: Columns, grid: Grid, *, of_gpus: bool
+    ) -> Iterator[tuple[str, int, int]]:
+        """Yield why parts of a chart are blank, with the first column of each and the one behind
+        it: of the past, and of what was before a change."""
+        mark, earliest = self.mark, self.history.earliest_at
+        of_all = mark is not None and set(mark.gpus) == {gpu.uuid for gpu in self.gpus}
+        stop = grid.count
+        if mark is not None and of_all:
+            ended = grid.place(mark.before_until) + 1
+            if of_gpus:
+                yield "no job", ended, grid.place(mark.at)
+            elif mark.next_run:
+                # The row of the GPU says what is between the runs.
+                stop = ended
+        if earliest is not None and (mark is not None or self.timeline.moment is not None):
             begin, columns = max(0, grid.place(earliest)), grid.columns_of(series)
             known = next((at for at, one in enumerate(columns) if one is not None), len(columns))
-            drawn = _saying("not watched", drawn, 0, begin)
-            drawn = _saying("not kept", drawn, begin, known)
-        return drawn
+            yield "not watched", 0, begin
+            yield "not kept", begin, min(known, stop)
 
     @property
     def column_seconds(self) -> float:

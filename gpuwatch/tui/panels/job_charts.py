@@ -554,12 +554,8 @@ def _trace(
     """Return the job's reading ``name``: its mean over the time that is shown, or what it was at
     the moment that is looked at."""
     series = view.history.job(job.key, name)
-    value = _shown(view, series, getattr(job, name))
-    text = _NOT_KEPT if value is None and view.timeline.moment is not None else write(value)
+    text = write(_shown(view, series, getattr(job, name)))
     return Trace(kind, label, short or kind, text, style or kind, series, **more)
-
-
-_NOT_KEPT = "not kept"
 
 
 def _shown(
@@ -765,12 +761,11 @@ def _name(row: Row, trace: Trace, lead: int, ellipsis: str) -> None:
         end = lead - 2
         # Its unit gives way to the number.
         text = text if width_of(text) <= _NARROW_NUMBER else text.removesuffix("MHz")
-        text = units.UNKNOWN if text == _NOT_KEPT else text
         room = min(_NARROW_LABEL, end - 1 - width_of(text))
         row.add(" ").add(left(trace.short, room, ellipsis), "label")
     # Colour is for charts and words of state: a number is what it is.
     style = "text" if trace.is_quiet else "value"
-    style = "label" if text == _NOT_KEPT else style
+    style = "dim" if text == units.UNKNOWN else style
     row.add(right(text, end - row.used, ellipsis), style)
 
 

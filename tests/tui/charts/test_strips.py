@@ -78,11 +78,11 @@ def test_a_column_has_a_character_and_a_tone_for_each_row(glyphs: Glyphs, rows: 
 
 
 def test_the_highest_is_a_line_above_the_mean() -> None:
-    """It stands in the cell that it reaches, at its bottom, middle or top, and only in a cell that
-    the bar leaves free; one row has the mean alone."""
-    drawn = [cells(UNICODE, 3, highest, 2) for highest in (9, 11, 12, 15)]
-    assert [characters for characters, _ in drawn] == ["▁▃", "─▃", "─▃", "▔▃"]
-    assert {tones for _, tones in drawn} == {HIGHEST + FULL}
+    """It stands in the cell that it reaches, at its bottom, middle or top, in the top row at the
+    edge above all bars, and only in a cell that the bar leaves free; one row has the mean alone."""
+    drawn = [cells(UNICODE, 3, highest, 3) for highest in (9, 11, 12, 15, 17, 20)]
+    assert [shape for shape, _ in drawn] == [" ▁▃", " ─▃", " ─▃", " ▔▃", "▔ ▃", "▔ ▃"]
+    assert {tone for _, tones in drawn for tone in tones} == {HIGHEST, FULL}
     assert cells(UNICODE, 3, 7, 2) == (" ▃", FULL * 2)
     assert cells(UNICODE, 3, 7) == ("▃", FULL)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -9,6 +10,7 @@ from gpuwatch.core.model import Job, Snapshot, TrainingLoop
 from gpuwatch.tui.charts.strips import UNICODE
 from gpuwatch.tui.pages.findings import EvidenceScreen
 from gpuwatch.tui.runs import Runs, next_run
+from tests.support.simulated import looks
 from tests.tui.controllers.test_diagnosis import busy_at
 from tests.tui.diagnoses import HandEngine, diagnosis, nothing, starved
 from tests.tui.driving import driven
@@ -133,6 +135,21 @@ async def test_the_time_between_two_runs_says_that_there_was_no_job() -> None:
         (line,) = [text for text in drive.lines if "no job" in text]
         sign = next(text for text in drive.lines[4:] if UNICODE.mark in text).index(UNICODE.mark)
         assert line.index("no job") < sign
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+async def test_what_is_not_kept_of_the_run_before_is_said(size: tuple[int, int]) -> None:
+    """In the rows of the new run, once in each; where there is no room for a word in a line of the
+    GPU's chart, its words stand one below the other."""
+    first, *rest = looks("rerun", 136)
+    async with driven(first, size, engine=HandEngine()) as drive:
+        await drive.feed(*rest)
+        (line,) = [text for text in drive.lines if "main thread" in text]
+        assert line.count("not kept") == 1
+        places = [(one.find(" no "), two.find(" job ")) for one, two in pairwise(drive.lines)]
+        is_stacked = any(one > 0 and two > 0 and abs(one - two) <= 1 for one, two in places)
+        assert is_stacked is (size == (80, 24))
+        assert ("no job" in drive.text) is not is_stacked
 
 
 async def test_what_the_person_marked_stays_while_other_jobs_come_and_go(what: Snapshot) -> None:
