@@ -487,16 +487,22 @@ COLUMNS: tuple[Column[TreeRow], ...] = (
     Column(_GPU_MEMORY.short_heading, _gpu_memory, rank=7, width=7, style=_style),
 )
 
+_KEPT = (
+    _CPU.short_heading,
+    MEMBER["main_thread_cpu_percent"].short_heading,
+    _GPU_BUSY.short_heading,
+)
+"""Headings of readings that have a history."""
 _SPARK_RANK = 4
 _SPARK_MOST = 24
 _COMMAND_LEAST = 16
 
 
 def _columns(
-    view: View, job: Job, table: Sequence[TreeRow], width: int, now: float
+    view: View, job: Job, table: Sequence[TreeRow], width: int, now: float, *, is_kept: bool
 ) -> tuple[list[Column[TreeRow]], bool]:
     """Return the columns that fit, and whether the command has room to be read behind them; the
-    charts end ``now``."""
+    charts end ``now``. Of a moment in the past those of what is not kept are left out."""
     late = len(STRAGGLER.word) + 2
     roles = [
         width_of(row.branch) + width_of(_role_text(row, width)) + late * row.is_late
@@ -506,6 +512,9 @@ def _columns(
     on_gpu = bool(job.gpu_uuids) or any(row.on_gpus for row in table)
     without = set() if on_gpu else {_GPU_BUSY.short_heading, _GPU_MEMORY.short_heading}
     without |= set() if job.loops else {_DATA_WAIT.short_heading, _IN_STEPS.short_heading}
+    if view.timeline.moment is not None:
+        kept = {"PID", *_KEPT} if is_kept else {"PID"}
+        without |= {one.heading for one in COLUMNS}.difference(kept)
     role = Column[TreeRow](
         "ROLE",
         kind="text",
@@ -513,7 +522,7 @@ def _columns(
         runs=lambda row: _role(view, row, role_width, width),
     )
     columns = [role, *[one for one in COLUMNS if one.heading not in without]]
-    if not view.slow_link:
+    if is_kept and not view.slow_link:
         spark = 12 if width >= 60 else 8
         columns.append(Column("", kind="text", rank=_SPARK_RANK, width=spark))
     columns = fitting(columns, width - 1)
@@ -666,27 +675,29 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     state.offset = scrolled(state.offset, position, page.table_page, len(table))
     if height <= 0:
         return [], []
-    columns, has_command = _columns(view, job, table, width, page.window.now)
+    past = view.timeline.moment is not None
+    is_kept = not past or any(one.member.cpu_percent is not None for one in table)
+    columns, has_command = _columns(view, job, table, width, page.window.now, is_kept=is_kept)
     heading = Row(width, prefix="b:").add(" ")
     last = columns[-1]._replace(width=width_of(columns[-1].heading))
     add_headings(heading, columns if has_command else [*columns[:-1], last])
     heading.add("COMMAND" if has_command else "", "label")
     out_of_sight = hidden(view.glyphs, state.offset, len(table) - state.offset - (height - 1))
-    notes = heading_notes([count_of(view, len(job.members))], out_of_sight)
+    count = len(job.members)
+    counts = [count_of(view, count, is_kept=is_kept), count_of(view, count)]
+    notes = heading_notes(counts, out_of_sight)
     for note in notes:
         used = heading.used
         # The shortest may stand close to the last heading.
         if heading.note(note, apart=1 if note is notes[-1] and out_of_sight else 3).used > used:
             break
     lines, zones = [heading.line()], []
-    ellipsis, past = view.glyphs.ellipsis, view.timeline.moment is not None
-    is_kept = not past or any(one.member.cpu_percent is not None for one in table)
+    ellipsis = view.glyphs.ellipsis
     for entry in table[state.offset : state.offset + height - 1]:
         zones.append(Zone(len(lines), 0, width, "member", entry.key))
         selected = entry.key == state.selected
         focused = selected and not (state.pane_focused or view.in_findings)
         row = begin_row(width, view.glyphs, selected=selected, focused=focused)
-        # Of the past most is not kept.
         add_cells(row, columns, entry, ellipsis, unknown="" if past else units.UNKNOWN)
         if has_command:
             row.add(fit_command(entry.command, row.room - 1, ellipsis), "label")

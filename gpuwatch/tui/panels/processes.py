@@ -522,9 +522,8 @@ def _notes(view: View, table: Sequence[TableRow], *, is_kept: bool) -> list[str]
         found = f"{sum(map(wanted, every))} of "
         counts = [f"{found}{count_of(view, len(every))}", f"{found}{len(every)}"]
     else:
-        counts = [count_of(view, sum(max(1, len(one.together)) for one in table))]
-    if not is_kept:
-        counts.insert(0, f"not kept so far back, {counts[0]}")
+        total = sum(max(1, len(one.together)) for one in table)
+        counts = [count_of(view, total, is_kept=is_kept), count_of(view, total)]
     notes = [", ".join([*parts, count]) for count in counts]
     return [*notes, ", ".join(parts), *parts[:1]] if parts else notes
 
@@ -535,10 +534,13 @@ def title_of(view: View) -> str:
     return "processes" if view.timeline.moment is None else "processes now"
 
 
-def count_of(view: View, total: int) -> str:
-    """Return ``38 processes``; beside charts of the past with a word on which those are."""
+def count_of(view: View, total: int, *, is_kept: bool = True) -> str:
+    """Return ``38 processes``; beside charts of the past with a word on which those are, and
+    whether their readings of then are kept."""
     count = units.plural(total, "process")
-    return count if view.timeline.moment is None else f"{count} now"
+    if view.timeline.moment is None:
+        return count
+    return f"{count} now" if is_kept else f"not kept so far back, {count} now"
 
 
 def _nothing_text(view: View) -> str:

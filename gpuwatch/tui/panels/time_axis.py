@@ -7,7 +7,7 @@ that moment, put together from the history.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -113,12 +113,17 @@ def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
         fields: tuple[str, ...] = charted(PROCESS if isinstance(process, Process) else MEMBER)
         values |= dict.fromkeys(["state", "threads", *fields])
         values |= {name: _value(view, one) for name, one in series.items()}
-    if _BUSY in series and uuid is not None and _is_alone(view, uuid):
-        own, of_gpu = series[_BUSY], history.gpu(uuid, "busy_percent")
-        window = view.window_of_means if moment is None else TimeWindow(moment, WINDOW_SECONDS)
-        means = [mean_shown(one, window) for one in (own, of_gpu)]
-        if None not in means and abs(means[0] - means[1]) <= _SAME_PERCENT:  # type: ignore[operator]
-            values[_BUSY] = means[1] if moment is None else _value(view, of_gpu)
+    gpu = None if uuid is None or _BUSY not in series else _used_by_one(view).get(uuid)
+    if gpu is not None:
+        own, of_gpu = values.get(_BUSY), shown_gpu(view, gpu).reading.busy_percent
+        whole = of_gpu
+        if moment is not None:
+            # At one moment they are further apart.
+            window = TimeWindow(moment, WINDOW_SECONDS)
+            own = mean_shown(series[_BUSY], window)
+            whole = mean_shown(history.gpu(gpu.uuid, "busy_percent"), window)
+        if isinstance(own, float) and whole is not None and abs(own - whole) <= _SAME_PERCENT:
+            values[_BUSY] = of_gpu
     return replace(process, **values)  # type: ignore[arg-type]
 
 
@@ -128,14 +133,15 @@ _SAME_PERCENT = 3.0
 said to use has coarser samples than how busy the GPU is, and the number of that."""
 
 
-def _is_alone(view: View, uuid: GpuKey) -> bool:
-    """Return whether one process uses the GPU now."""
+def _used_by_one(view: View) -> Mapping[GpuKey, Gpu]:
+    """Return the GPUs that one process uses now."""
     snapshot = view.snapshot
-    kept: tuple[Snapshot | None, Counter[GpuKey | None]] | None = view.kept.get("users")
+    kept: tuple[Snapshot | None, dict[GpuKey, Gpu]] | None = view.kept.get("used by one")
     if kept is None or kept[0] is not snapshot:
-        processes = () if snapshot is None else snapshot.processes
-        kept = view.kept["users"] = snapshot, Counter([one.gpu_uuid for one in processes])
-    return kept[1][uuid] == 1
+        count = Counter([one.gpu_uuid for one in snapshot.processes] if snapshot else [])
+        alone = {gpu.uuid: gpu for gpu in view.gpus if count[gpu.uuid] == 1}
+        kept = view.kept["used by one"] = snapshot, alone
+    return kept[1]
 
 
 _MAIN_THREAD = "main_thread_cpu_percent"
@@ -389,19 +395,32 @@ def with_times(
     glyphs: Glyphs,
 ) -> list[Run]:
     """Return ``cells`` with times up to ``latest`` in their places, where they have a blank or a
-    line before and behind them. Where a sign leaves a time no room, one close by stands for it, or
-    none: a tick is never without its time."""
-    out, before = [cell or (" ", "dim") for cell in cells], None
+    line before and behind them. A tick is never without its time: where a sign leaves a time no
+    room there is none, or one close by, if there would be few."""
+    out, placed, left_out = [cell or (" ", "dim") for cell in cells], list[float](), list[float]()
+
+    def has_placed(moment: float, before: float | None) -> bool:
+        first, text = place(moment), every.text(moment, before)
+        fits = moment <= latest and _has_room(out, first, text)
+        if fits:
+            out[first : first + 1 + len(text)] = [(one, "dim") for one in glyphs.tick + text]
+            placed.append(moment)
+        return fits
+
     for moment in every.moments:
+        before = placed[-1] if placed else None
         is_whole = moment <= latest and _has_cells(out, place(moment), every.text(moment, before))
-        for at in (moment, *every.near(moment)) if is_whole else ():
-            text = every.text(at, before)
-            if at <= latest and _has_room(out, place(at), text):
-                first = place(at)
-                out[first : first + 1 + len(text)] = [(one, "dim") for one in glyphs.tick + text]
-                before = at
+        if is_whole and not has_placed(moment, before):
+            left_out.append(moment)
+    for moment in left_out if len(placed) < _FEW else ():
+        for at in every.near(moment):
+            if has_placed(at, next((one for one in placed if _day(one) == _day(at)), None)):
                 break
     return out
+
+
+_FEW = 3
+"""Times from which on there are enough."""
 
 
 def _has_cells(cells: Sequence[Run], place: int, text: str) -> bool:
