@@ -263,16 +263,17 @@ def draw_replay_bar(view: View, width: int, height: int) -> list[Line]:
     found = [(one.severity, *_ends(state, one, inner), _hue(one)) for one in state.findings]
     cells = _band(view, state, inner, max(1, rows - 1), found)
     cells += [_times(view, state, inner, found)] if rows > 1 else []
-    words: list[Sequence[Run]] = [()] * rows
-    if width >= _LEADING:
-        words = _words(view, state, rows)
+    if width < _LEADING:
+        lines = [Row(width).pad_to(first).add_runs(drawn, inner).line() for drawn in cells]
+        return [*lines, _status(view, state, width)]
     lines = []
-    for said, drawn in zip(words, cells, strict=True):
-        row = Row(width).pad_to(2 + max(0, first - LEAD))
+    for said, drawn in zip(_words(view, state, rows), cells, strict=True):
+        words = Row(LEAD - 3)
         for text, style in said:
-            row.add(text, style)
+            words.add(text, style)
+        row = Row(width).pad_to(2 + first - LEAD).add_runs(words.line(), LEAD - 3)
         lines.append(row.pad_to(first).add_runs(drawn, inner).line())
-    return lines if width >= _LEADING else [*lines, _status(view, state, width)]
+    return lines
 
 
 def _strip(view: View, width: int, height: int) -> tuple[int, int]:
@@ -400,24 +401,21 @@ def _hue(finding: Episode) -> str:
 
 
 def _words(view: View, state: ReplayState, rows: int) -> list[Sequence[Run]]:
-    """Return what stands before each of the rows: what the player does, where in the recording it
-    is, and what else there is to say, beside that where there is no third row."""
+    """Return what stands before each of two or three rows: what the player does, where in the
+    recording it is, and what else there is to say; of two the last has that if it is a warning."""
     sign, word, style = _doing(state, view.glyphs)
     speed = right(f"{state.speed:g}x", NUMBER_END - 4 - width_of(word))
     doing = [(f"{sign} ", "key"), (word, style), (speed, "value")]
     where = [(_clock(state.now, state) + " ", "title")] if view.slow_link else []
     where.append((units.age(state.now - state.first), "value"))
-    whole, said = f" of {units.age(state.seconds)}", _said(view, state)
-    forms, look = said[0] if said else ((), "label")
-    if rows > 2 or look == "label":
-        where.append((whole, "label"))
-    else:
-        where.append(("  ", "label"))
-    used = 0 if rows > 2 else sum([width_of(text) for text, _ in where])
-    more = (_longest(view, forms, LEAD - 3 - used), look)
+    whole = (f" of {units.age(state.seconds)}", "label")
+    forms, look = next(iter(_said(view, state)), (("",), "label"))
     if rows > 2:
-        return [doing, where, [more]]
-    return [doing, where if look == "label" else [*where, more]]
+        return [doing, [*where, whole], [(_longest(view, forms, LEAD - 3), look)]]
+    if look == "label":
+        return [doing, [*where, whole]]
+    room = LEAD - 5 - sum([width_of(text) for text, _ in where])
+    return [doing, [*where, ("  ", "label"), (_longest(view, forms, room), look)]]
 
 
 def _status(view: View, state: ReplayState, width: int) -> Line:
@@ -445,14 +443,14 @@ def _said(view: View, state: ReplayState) -> list[tuple[Sequence[str], str]]:
     style."""
     searched = f"{int(state.progress * 100)}% searched" if state.progress < 1.0 else ""
     found, grave = _holding(view, state)
-    trouble = ("no diagnosis at this speed", "no diagnosis") if state.undiagnosed else ()
+    trouble = ("no diagnosis at this speed", "no diagnosis") if state.undiagnosed else ("",)
     every = ((trouble, "warn"), ((searched,), "text"), ((found,), grave))
     return [(forms, look) for forms, look in every if any(forms)]
 
 
 def _longest(view: View, forms: Sequence[str], room: int) -> str:
     """Return the first of the texts that fits, or the last cut."""
-    text = next((one for one in forms if width_of(one) <= room), forms[-1] if forms else "")
+    text = next((one for one in forms if width_of(one) <= room), forms[-1])
     return fit(text, room, view.glyphs.ellipsis)
 
 
