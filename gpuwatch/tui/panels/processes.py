@@ -91,7 +91,8 @@ def table_rows(view: View, room: int) -> list[TableRow]:
     if view.tree:
         ordered, families = in_room(
             *(view, _as_tree(view, ordered, wanted), room, partial(_family, members)),
-            lambda one: one.gpu_uuid is not None,
+            # A match stays in sight.
+            lambda one: one.gpu_uuid is not None or (bool(view.filter_text) and wanted(one)),
         )
         branch = branches([(one.pid, one.parent_pid) for one in ordered], view.glyphs)
     else:
@@ -511,21 +512,19 @@ def _heading(
 
 def _notes(view: View, table: Sequence[TableRow], *, is_kept: bool) -> list[str]:
     """Notes on the list, in full and shorter: a filter in force matters more than the count, and
-    that its numbers are not kept of the moment shown."""
-    parts = []
-    if view.filter_text:
-        parts.append(f"filter: {fit(view.filter_text, 24, view.glyphs.ellipsis)}")
-    if view.this_gpu_only:
-        parts.append("this GPU only")
-    if view.filter_text:
-        wanted, every = _wanted(view), () if view.snapshot is None else view.snapshot.processes
-        found = f"{sum(map(wanted, every))} of "
-        counts = [f"{found}{count_of(view, len(every))}", f"{found}{len(every)}"]
-    else:
+    that its numbers are not kept of the moment shown. While a line is typed that has the filter."""
+    gpu_only = ["this GPU only"] if view.this_gpu_only else []
+    if not view.filter_text:
         total = sum(max(1, len(one.together)) for one in table)
         counts = [count_of(view, total, is_kept=is_kept), count_of(view, total)]
-    notes = [", ".join([*parts, count]) for count in counts]
-    return [*notes, ", ".join(parts), *parts[:1]] if parts else notes
+        return [", ".join([*gpu_only, count]) for count in counts] + gpu_only
+    wanted, every = _wanted(view), () if view.snapshot is None else view.snapshot.processes
+    found = f"{sum(map(wanted, every))} of "
+    text = [fit(view.filter_text, 24, view.glyphs.ellipsis)] if view.prompt is None else []
+    parts = [*text, *gpu_only]
+    counts = [f"{found}{count_of(view, len(every))}", f"{found}{len(every)}"]
+    forms = [[*parts, count] for count in counts] + [one for one in (parts, text) if one]
+    return ["filter: " + ", ".join(one) for one in forms]
 
 
 def title_of(view: View) -> str:

@@ -128,7 +128,7 @@ def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
 
 
 _BUSY = "gpu_busy_percent"
-_SAME_PERCENT = 3.0
+_SAME_PERCENT = 5.0
 """How far apart the means of two readings of the same may be: what a process alone on its GPU is
 said to use has coarser samples than how busy the GPU is, and the number of that."""
 

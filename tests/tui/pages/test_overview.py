@@ -529,6 +529,7 @@ def test_what_is_below_a_match_stays_and_steps_back() -> None:
     (rank,) = [line for line in lines if "rank 1:" in plain(line)]
     cells = {style for text, style in rank if not text.isspace() and "." not in style}
     assert cells <= {"dim", EDGE}
+    assert processes.table_rows(view, 3)[0].matches
     view.filter_text = "rank"
     rows = processes.table_rows(view, 99)
     assert [row.matches for row in rows] == [False, True, False, False, True, False, False]
