@@ -67,8 +67,7 @@ class Shot:
     """Also as PNG, for where an SVG cannot be shown."""
 
 
-_HOUR = (("healthy", 1500), ("starved", 900), ("healthy", 900))
-_SAME_WORKERS = (("healthy", 1500), ("unpinned", 900), ("healthy", 900))
+_HOUR = (("healthy", 1500), ("unpinned", 900), ("healthy", 900))
 _TO_AN_HOUR = ("right_square_bracket",) * 5
 
 
@@ -126,7 +125,7 @@ SHOTS = (
         120,
         40,
         gpus=2,
-        pieces=_SAME_WORKERS,
+        pieces=_HOUR,
         keys=(*_TO_AN_HOUR, "left_curly_bracket", "c", *("comma",) * 32),
     ),
     Shot(
