@@ -152,14 +152,13 @@ class Palette(dict[str, Style]):
         name, _, lost = name.partition("+")
         hue, bold, reverse = _LOOKS.get(name, (name, None, False))
         foreground = self._hues.get(hue, self._hues["text"])
-        background = "default" if self._ansi else self._hues[_GROUNDS[surface]]
+        plain = background = "default" if self._ansi else self._hues[_GROUNDS[surface]]
         if tint and not (self._ansi or surface):
-            ground = Color.parse(background)
-            background = ground.blend(Color.parse(self._hues[tint]), _TINT).hex
+            background = Color.parse(plain).blend(Color.parse(self._hues[tint]), _TINT).hex
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
-            return self._toned(foreground, background, tone, shade, lost)
+            return self._toned(foreground, (plain, background), tone, shade, lost)
         if self._ansi and surface == "s":
             # A row of many hues turned around is hard to read.
             foreground, bold, reverse = self._hues["text"], None, True
@@ -178,10 +177,13 @@ class Palette(dict[str, Style]):
             color=foreground, bgcolor=background, bold=bold, dim=dim, reverse=reverse or None
         )
 
-    def _toned(self, foreground: str, background: str, tone: str, shade: str, lost: str) -> Style:
+    def _toned(
+        self, foreground: str, grounds: tuple[str, str], tone: str, shade: str, lost: str
+    ) -> Style:
         """Return the colours of a cell of a chart; what was no work has the hue of what was
-        ``lost``."""
-        hue, ground = Color.parse(foreground), Color.parse(background)
+        ``lost``. ``grounds``: without its tint, so that bars are of one colour on all, and with
+        it."""
+        hue, ground, background = Color.parse(foreground), Color.parse(grounds[0]), grounds[1]
         apart = Color.parse(self._hues[lost]) if lost else hue
         # Of 256 colours the nearest to a quieter hue is grey.
         if tone in SHADES:

@@ -202,3 +202,12 @@ def _distance(one: TerminalColor | None, other: TerminalColor | None) -> int:
     assert other is not None
     pairs = zip(one.get_truecolor(), other.get_truecolor(), strict=True)
     return sum((a - b) ** 2 for a, b in pairs)
+
+
+def test_bars_are_of_one_colour_on_all_grounds() -> None:
+    """One that something held up has the green of the others, and the ground above it a tint."""
+    for theme in (GPUWATCH_DARK, GPUWATCH_LIGHT):
+        palette = Palette(theme)
+        plain, tinted = palette["fed.0"], palette["fed/starved.0"]
+        assert tinted.color == plain.color
+        assert tinted.bgcolor != plain.bgcolor
