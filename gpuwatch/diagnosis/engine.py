@@ -20,6 +20,7 @@ from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
 from gpuwatch.diagnosis.finding import (
     Diagnosis,
     Finding,
+    Look,
     Unchecked,
     as_causes,
     names_among,
@@ -251,6 +252,7 @@ class Engine:
             undecided_gpus=tuple(dict.fromkeys(undecided)),
             questions=tuple(questions(seen)),
             pauses=tuple([pause for one in seen for pause in one.pauses]),
+            looks=tuple([_look(one) for one in seen]),
         )
 
     def _has_gpus(self) -> bool:
@@ -285,6 +287,12 @@ def _row(job: Job) -> tuple[object, ...]:
     """Return whether a job runs, on what, and whether a part of it is stopped."""
     stopped = any(member.state in STOPPED_STATES for member in job.members)
     return (job.key, job.ended_at_unix_seconds is None, job.gpu_uuids, stopped)
+
+
+def _look(status: SubjectStatus) -> Look:
+    subject, window = status.subject, status.window
+    job = None if window.job is None else window.job.key
+    return Look(subject.gpus, job, subject.looked_at, window.back_seconds)
 
 
 def _key(window: Window) -> SubjectKey:

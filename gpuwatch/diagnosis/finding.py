@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from gpuwatch.core import units
 from gpuwatch.core.bounds import highest, lowest, mean, total
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, Job, ProcessKey, Snapshot
-from gpuwatch.diagnosis.sentence import filled, has_marks, plain, shape, template, united
+from gpuwatch.diagnosis.sentence import ALIKE, filled, has_marks, plain, shape, template, united
 
 WINDOW_SECONDS = 60.0
 """Time that a diagnosis looks at; for what recurs more seldom it remembers more."""
@@ -63,6 +63,8 @@ class Gain:
     high: float
     limited_by: str
     """Limit that the job would run up to next: ``8 cores``, ``the GPU``."""
+    of_jobs: tuple[float, float] | None = None
+    """Lowest and highest of several jobs, of which ``factor`` is that of the middle one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "limited_by", plain(self.limited_by))
@@ -74,9 +76,17 @@ class Gain:
 
     @property
     def brief(self) -> str:
-        """``about 1.8x as fast``, ``at most 1.3x as fast``."""
+        """``about 1.8x as fast``, ``at most 1.3x as fast``; of several jobs ``2.4-3.2x``."""
         about = "at most" if self.factor is None else "about"
-        return f"{about} {self.worth:.{2 if self.worth < 1.095 else 1}f}x as fast"
+        return f"{about} {self.times} as fast"
+
+    @property
+    def times(self) -> str:
+        """``1.8x``; of several jobs ``2.4-3.2x``, where they are not nearly alike."""
+        low, high = self.of_jobs or (self.worth, self.worth)
+        digits = 2 if high < 1.095 else 1
+        is_range = self.factor is not None and high > ALIKE * low
+        return f"{low:.{digits}f}-{high:.{digits}f}x" if is_range else f"{self.worth:.{digits}f}x"
 
     @property
     def says(self) -> str:
@@ -355,6 +365,16 @@ class Pause:
         return much and self.saved_bytes >= SAVE_BYTES
 
 
+class Look(NamedTuple):
+    """Time over which a job, or GPUs of no known job, were looked at last."""
+
+    gpus: tuple[GpuKey, ...]
+    job: ProcessKey | None
+    until_seconds: float
+    """Its end on the snapshots' monotonic clock."""
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Everything the engine says at one moment, the most costly cause first."""
@@ -376,6 +396,8 @@ class Diagnosis:
     """Questions about these GPUs, and about those that cannot be read now."""
     pauses: tuple[Pause, ...] = ()
     """Pauses of the last 15 minutes."""
+    looks: tuple[Look, ...] = ()
+    """Times that its numbers are of; empty where it was made elsewhere."""
 
     def __post_init__(self) -> None:
         if not self.causes:
@@ -596,7 +618,10 @@ def _gain(gains: Sequence[Gain | None]) -> Gain | None:
         return None
     middle = known[(len(known) - 1) // 2]
     return replace(
-        middle, low=min([one.low for one in known]), high=max([one.high for one in known])
+        middle,
+        low=min([one.low for one in known]),
+        high=max([one.high for one in known]),
+        of_jobs=(known[0].worth, known[-1].worth) if len(known) > 1 else None,
     )
 
 

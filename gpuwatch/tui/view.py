@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from gpuwatch.diagnosis.finding import (
     Finding,
     FindingKey,
     Gain,
+    Look,
     severity_place,
 )
 from gpuwatch.tui.charts.strips import (
@@ -331,6 +333,8 @@ class View:
     """Period of a few seconds in which the words in ``held`` stay."""
     spans: Sequence[FindingMark] = ()
     """Findings with their times, in the order in which they began."""
+    looks_kept: tuple[tuple[Look, ...], Mapping[GpuKey | ProcessKey, Look]] = ((), {})
+    """Times of the newest diagnosis, and by GPU and job."""
 
     @property
     def window(self) -> TimeWindow:
@@ -343,23 +347,41 @@ class View:
         step = min(span / 6, 30.0) if self.slow_link else 0.0
         return TimeWindow(now, span, step, timeline.end_seconds, timeline.cursor_seconds)
 
-    @property
-    def window_of_means(self) -> TimeWindow:
-        """Return the stretch of time that numbers beside charts are means of: the charts', but not
-        less than a diagnosis looks at, so that both say the same, and nothing that was before a
-        change. It ends every two seconds anew: digits that change with every look are not read, and
-        each is sent."""
+    def window_of_means(self, of: GpuKey | ProcessKey | None = None) -> TimeWindow:
+        """Return the stretch of time that numbers beside charts are means of, and nothing that was
+        before a change: the charts', or, where that is less than a diagnosis looks at, what this
+        looked at last of the GPU or job ``of``, so that both say the same. What is not looked at
+        ends every two seconds anew: digits that change with every look are not read, and each is
+        sent."""
         window, mark = self.window, self.mark
-        if mark is not None and mark.at > window.now:
-            # It came while the picture is paused.
-            mark = None
-        window = replace(window, span_seconds=max(window.span_seconds, WINDOW_SECONDS))
-        if mark is None and self.interval_seconds < _MEANS_EVERY_SECONDS:
-            return replace(window, now=window.now - window.now % _MEANS_EVERY_SECONDS)
-        if mark is None:
-            return window
-        since = window.now - (mark.at if mark.after_from is None else mark.after_from)
-        return replace(window, span_seconds=min(window.span_seconds, max(1.0, since)))
+        if mark is not None and mark.at <= window.now:
+            since = window.now - (mark.at if mark.after_from is None else mark.after_from)
+            span = min(max(window.span_seconds, WINDOW_SECONDS), max(1.0, since))
+            return replace(window, span_seconds=span)
+        # A mark may have come while the picture is paused.
+        longer = window.span_seconds > WINDOW_SECONDS
+        look = None if longer or of is None else self._looks.get(of)
+        if look is not None and look.seconds > 0.0 and look.until_seconds <= window.now:
+            return replace(window, now=look.until_seconds, span_seconds=look.seconds)
+        late = window.now % _MEANS_EVERY_SECONDS
+        late = late if mark is None and self.interval_seconds < _MEANS_EVERY_SECONDS else 0.0
+        span = max(window.span_seconds, WINDOW_SECONDS)
+        return replace(window, now=window.now - late, span_seconds=span)
+
+    @property
+    def _looks(self) -> Mapping[GpuKey | ProcessKey, Look]:
+        """Return what was looked at last, by GPU and by job. A GPU that several jobs use is in none
+        of them alone."""
+        found = () if self.diagnosis is None else self.diagnosis.looks
+        if found is not self.looks_kept[0]:
+            times = Counter([gpu for look in found for gpu in look.gpus])
+            looks: dict[GpuKey | ProcessKey, Look] = {}
+            for look in found:
+                looks |= {gpu: look for gpu in look.gpus if times[gpu] == 1}
+                if look.job is not None:
+                    looks[look.job] = look
+            self.looks_kept = found, looks
+        return self.looks_kept[1]
 
     @property
     def chosen_span_seconds(self) -> float:

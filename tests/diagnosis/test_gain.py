@@ -373,7 +373,10 @@ def test_one_finding_of_several_jobs_has_their_range() -> None:
     gains = [Gain(factor=n, low=n - 0.1, high=n + 0.1, limited_by="2 cores") for n in (1.5, 2, 3)]
     found = [one(number, gain) for number, gain in enumerate(gains)]
     (whole,) = as_causes(found, lambda _: "GPUs")
-    assert whole.gain == Gain(factor=2, low=1.4, high=3.1, limited_by="2 cores")
+    assert whole.gain == Gain(factor=2, low=1.4, high=3.1, limited_by="2 cores", of_jobs=(1.5, 3))
+    assert whole.gain.brief == "about 1.5-3.0x as fast"
+    alike = replace(whole.gain, of_jobs=(2.0, 2.05))
+    assert alike.brief == "about 2.0x as fast"
     mild = replace(one(4, None), severity="info")
     (open_,) = as_causes([mild, *found], lambda _: "GPUs")
     assert (open_.gain, open_.severity) == (None, "warning")

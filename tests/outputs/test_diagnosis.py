@@ -196,7 +196,7 @@ def test_a_finding_says_what_its_cure_gains() -> None:
     assert diagnosis_page(file, width=100).count(promise) == 1
     assert promise not in file.verdict
     (found,) = json.loads(diagnosis_json(watched(GAINING)))["findings"]
-    expected = {"factor": 1.78, "low": 1.5, "high": 1.96, "limited_by": "8 cores"}
+    expected = {"factor": 1.78, "low": 1.5, "high": 1.96, "limited_by": "8 cores", "of_jobs": None}
     assert found["gain"] == found["advice"][0]["gain"] == expected
     (found,) = json.loads(diagnosis_json(watched(FINDING)))["findings"]
     assert found["gain"] is None

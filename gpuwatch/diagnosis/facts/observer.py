@@ -716,6 +716,7 @@ class Observer:
             taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
             seconds=seconds,
             watched_seconds=self._host.table.seconds_since(since),
+            back_seconds=now - max(since, (job.began_at if job else None) or -math.inf),
             interval_seconds=snapshot.interval_seconds,
             gpus=facts,
             host=host,

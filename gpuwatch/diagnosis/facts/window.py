@@ -394,6 +394,8 @@ class Window:
     """GPUs of the machine that no job uses, for a job without one."""
     steady_seconds: float = 0.0
     """How long the job has been watched past its start-up."""
+    back_seconds: float = WINDOW_SECONDS
+    """How far its readings reach back, also to those that the driver kept before it was watched."""
     busy_together: float | None = None
     power_together: float | None = None
     """Mean correlation of all pairs of its GPUs, -1 to 1: 1, they move together; 0, each for

@@ -153,6 +153,8 @@ def _sentences(gpus: list[GpuFacts], waiting: bool) -> tuple[str, str, str]:
             f"{is_busy} at {down}: {it_waits}",
             f"{is_busy} but only {either('waits', 'wait')}",
         )
+    # Busy nearly all the time: its mean, which stands beside its name, is what it draws then.
+    power = highest([gpu.power_mean_watts for gpu in gpus]) or power
     limits = {gpu.power_limit_watts for gpu in gpus}
     limit = limits.pop() if len(limits) == 1 else None
     of = "" if limit is None else f" of {number(limit)} W"

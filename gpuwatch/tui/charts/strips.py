@@ -204,7 +204,7 @@ MARKED_SECONDS = 1.0
 """Length of columns from which on the highest is marked: most swings are seen in shorter ones."""
 _SWING_PERCENT = 30.0
 """Least that the highest is above the mean to be marked: less is no swing, and the line noise."""
-_SHADED_SECONDS = 0.6
+_SHADED_SECONDS = 1.0
 """Length of columns up to which those of one row are shaded: in longer ones swings are lost, and
 all of them would be as pale."""
 _SWING_SECONDS = 3.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import WINDOW_SECONDS, Diagnosis, about_job
-from gpuwatch.tui.charts.timeline import SPANS, FindingMark, mark_of
+from gpuwatch.tui.charts.timeline import FIRST_SPAN, SPANS, FindingMark, mark_of
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.panels.findings import chosen_finding, present_findings, readable_findings
@@ -92,7 +92,11 @@ class DiagnosisController(Controller):
             view.spans = self._marks(snapshot)
         if not view.paused:
             view.diagnosis = diagnosis
-            view.give_range(_range_for(view, snapshot.monotonic_seconds))
+            self._give_range(snapshot)
+
+    def _give_range(self, snapshot: Snapshot) -> None:
+        columns = self.display.app.size.width
+        self.view.give_range(_range_for(self.view, snapshot.monotonic_seconds, columns))
 
     def note_job(self, snapshot: Snapshot) -> None:
         """Note what is known of the job looked at, while it runs: once it has ended, that is said
@@ -194,14 +198,14 @@ class DiagnosisController(Controller):
             self.display.answer("no GPU readings to compare")
         else:
             view.mark = mark_now(view, view.snapshot, view.diagnosis, self._runs)
-            view.give_range(_range_for(view, view.snapshot.monotonic_seconds))
+            self._give_range(view.snapshot)
             self.display.answer("marked: comparing before and after from now on (M ends it)")
 
     def action_forget_mark(self) -> None:
         view, marked = self.view, self.view.mark is not None
         view.mark = None
         if view.snapshot is not None:
-            view.give_range(_range_for(view, view.snapshot.monotonic_seconds))
+            self._give_range(view.snapshot)
         self.display.answer("comparison ended" if marked else "nothing was marked")
 
 
@@ -214,12 +218,16 @@ _LONGEST_SPAN_SECONDS = 300.0
 """Longest range that charts have for a change: what is fast is no waveform in a longer one."""
 _SEVERAL_PAUSES_SECONDS = 120.0
 """Longest range that charts have for pauses: most are too short to be seen in a longer one."""
+_WIDE = 160
+"""Columns of a terminal that shows swings of seconds also in a chart of a minute, as long as the
+diagnosis looks at."""
 
 
-def _range_for(view: View, now: float) -> float | None:
+def _range_for(view: View, now: float, columns: int) -> float | None:
     """Return a range in which what the verdict is about is seen: what was before a change beside
-    what is now (the shortest that does), or several pauses of those that recur; ``None`` where the
-    person's own does, or none can (that of a change after some minutes)."""
+    what is now (the shortest that does), several pauses of those that recur, or on a terminal of so
+    many ``columns`` all that the verdict looks at; ``None`` where the person's own does, or none
+    can (that of a change after some minutes)."""
     if view.mark is not None:
         since = now - view.mark.at
         wide = (one for one in SPANS if view.chosen_span_seconds <= one <= _LONGEST_SPAN_SECONDS)
@@ -227,5 +235,6 @@ def _range_for(view: View, now: float) -> float | None:
     leading = next(iter(present_findings(view)), None)
     seconds = 0.0 if leading is None else leading.lost_of_seconds or 0.0
     if seconds <= WINDOW_SECONDS:
-        return None
+        is_first = view.chosen_span_seconds == FIRST_SPAN
+        return WINDOW_SECONDS if is_first and columns >= _WIDE else None
     return max(one for one in SPANS if one <= min(seconds, _SEVERAL_PAUSES_SECONDS))

@@ -559,14 +559,14 @@ def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
     on_gpus: dict[ProcessKey, list[Process]] = {}
     for process in () if view.snapshot is None else view.snapshot.processes:
         if process.gpu_uuid is not None:
-            shown = shown_process(view, process, process.gpu_uuid)
+            shown = shown_process(view, process, process.gpu_uuid, job.key)
             on_gpus.setdefault(process.key, []).append(shown)
     uses = {key: some[0].gpu_uuid for key, some in on_gpus.items()}
-    every = [shown_process(view, one, uses.get(one.key)) for one in job.members]
+    every = [shown_process(view, one, uses.get(one.key), job.key) for one in job.members]
     if len(job.having("rank")) == 1 and view.timeline.moment is None:
         # The number of the chart, which has finer samples.
         main = mean_shown(
-            view.history.job(job.key, "main_thread_cpu_percent"), view.window_of_means
+            view.history.job(job.key, "main_thread_cpu_percent"), view.window_of_means(job.key)
         )
         every = [
             replace(one, main_thread_cpu_percent=main) if one.role == "rank" else one
@@ -584,7 +584,7 @@ def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
     loops = {loop.key: loop for loop in job.loops if view.timeline.moment is None}
     if len(loops) == 1:
         waits, steps = (
-            mean_shown(view.history.job(job.key, name), view.window_of_means)
+            mean_shown(view.history.job(job.key, name), view.window_of_means(job.key))
             for name in ("data_wait_share", "compute_share")
         )
         loops = {

@@ -56,7 +56,7 @@ class OverviewRows(NamedTuple):
     each: int
     """Rows of one GPU."""
     cause: int
-    """Rows of the chart of what a GPU waits for: one that has the screen to itself has it."""
+    """Rows of the charts of what a GPU waits for: one that has the screen to itself has them."""
     host: int
     axis: int
     edges: int
@@ -68,7 +68,13 @@ def band_rows(height: int, gpus: int) -> int:
     if not gpus:
         # Small terminals break the sentence into more lines; on large ones it is wide.
         return 0 if height < 5 else 2 if height < 16 else 4 if 22 <= height < 30 else 3
-    return 0 if height < 9 else 1 if height < 12 else 2 if height < 40 else 3
+    if height >= 40:
+        # Several GPUs have several things wrong more often.
+        return 4 if gpus >= _SEVERAL else 3
+    return 0 if height < 9 else 1 if height < 12 else 2
+
+
+_SEVERAL = 5
 
 
 def has_boxes(width: int, height: int) -> bool:
@@ -76,18 +82,22 @@ def has_boxes(width: int, height: int) -> bool:
     return width >= 60 and height >= 30
 
 
-_CAUSE_WIDTH, _ROOMY = 76, 30
+_CAUSE_WIDTH = 76
+_LEAST_ROOMY, _HALF_ROOMY, _ROOMY = 10, 18, 30
+"""Rows of one GPU alone from which on there are one, five and seven for what it waits for."""
 _LOW = 14
 
 
 @lru_cache(maxsize=8)
 def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     """Return the rows for so many GPUs, at least one."""
+    band = band_rows(height, gpus)
     charts, low = 3 if height >= 24 and width >= 76 else 1, height < _LOW
     axis, edges = int(height >= 20), 5 if has_boxes(width, height) else 0
     table, least = (
-        # Fewer GPUs run fewer processes, and their charts get the room.
-        max(3 if low else 4, height // (8 if gpus == 1 else 5 if gpus <= 4 else 4)),
+        # Fewer GPUs run fewer processes, and their charts get the room; a row for one more finding
+        # is none of the charts'.
+        max(3 if low else 4, height // (8 if gpus == 1 else 5 if gpus <= 4 else 4) - (band > 3)),
         2 if low and height >= 10 else 1 if low else 3,
     )
     for host, above, between, kept in (
@@ -100,7 +110,7 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
         *([(1, 0, 0, 0), (0, 0, 0, 0)] if low else []),
         (1, 0, 0, least),
     ):
-        room = height - 2 - band_rows(height, gpus) - host - above - between - kept
+        room = height - 2 - band - host - above - between - kept
         if room >= gpus:
             break
     shown = max(1, min(gpus, room))
@@ -108,7 +118,9 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     style = next(one for one in GpuStyle if one.rows <= each and one.least_width <= width)
     cause = 0
     if gpus == 1 and style is GpuStyle.STACKED and width >= _CAUSE_WIDTH:
-        cause = 2 if each >= _ROOMY else 1 if each >= _ROOMY // 3 else 0
+        cause = (
+            7 if each >= _ROOMY else 5 if each >= _HALF_ROOMY else 1 if each >= _LEAST_ROOMY else 0
+        )
     each = min(each - cause, MOST_ROWS_A_GPU[style])
     return OverviewRows(style, shown, each, cause, host, above, between)
 
@@ -272,13 +284,13 @@ def range_keys(page: Page) -> Footer:
     """Return the key that changes how much time the charts show, how much that is, and of how much
     the numbers beside them are means, where that is more."""
     span = span_in(page.view.timeline.span_seconds, (" s", " min", " h"))
-    return (("[]", f"range: {span}{means_in_words(page.view)}", "zoom(1)"),)
+    return (("[]", f"charts: {span}{means_in_words(page.view)}", "zoom(1)"),)
 
 
 def means_in_words(view: View) -> str:
-    """Return ``, means of 1 min`` where numbers are of more time than the charts beside them."""
+    """Return ``, numbers: 1 min`` where numbers are of more time than the charts beside them."""
     is_now = view.timeline.moment is None and view.mark is None
-    return ", means of 1 min" if is_now and view.timeline.span_seconds < WINDOW_SECONDS else ""
+    return ", numbers: 1 min" if is_now and view.timeline.span_seconds < WINDOW_SECONDS else ""
 
 
 def chart_legend(page: Page, lead: int) -> str:

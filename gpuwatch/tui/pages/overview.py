@@ -381,19 +381,22 @@ class _HostPainter:
 
 
 def _draw_cause(page: Page, rows: int) -> Drawn:
-    """Draw what shows the finding that leads, or who feeds the GPU, as the page of its job does;
-    without a job its temperature."""
+    """Draw what shows the finding that leads, or who feeds the GPU, as the page of its job does,
+    and the next of its charts where there is room; without a job its temperature."""
     view, (gpu,) = page.view, page.gpus
     jobs = () if view.snapshot is None else view.snapshot.jobs
     job = next((one for one in jobs if gpu.uuid in one.gpu_uuids), None)
     lanes = [] if job is None else job_charts.lanes(view, job, page.gpus, each_gpu=True)[1:]
-    trace = next((one for one in lanes if one.kind not in _DRAWN_ABOVE), None)
-    if trace is None:
-        trace = job_charts.metric_trace(view, [shown_gpu(view, gpu)], "temperature_celsius")
-    lines = job_charts.draw(view, [(trace, rows)], page.window, page.width)
+    traces = [one for one in lanes if one.kind not in _DRAWN_ABOVE]
+    traces.append(job_charts.metric_trace(view, [shown_gpu(view, gpu)], "temperature_celsius"))
+    second = rows // 2 if rows >= _TWO_LANES else 0
+    heights = [(traces[0], rows - second), *[(one, second) for one in traces[1:2] if second]]
+    lines = job_charts.draw(view, heights, page.window, page.width)
     return lines, job_charts.clicks(0, rows, page.width)
 
 
+_TWO_LANES = 4
+"""Rows below a GPU's own charts from which on there are two of its job's."""
 _DRAWN_ABOVE = {"gpu", "power_watts"}
 _CAUSE = Panel("cause", lambda page: page.overview.cause, _draw_cause)
 
@@ -410,7 +413,7 @@ _VERDICT = edge_panel("verdict", lambda _: Title("verdict", (("d", "why", "findi
 
 def _of_gpus(page: Page) -> Title:
     name, headings = gpu_rows.title(page)
-    keys = ("enter", "open", "open"), *range_keys(page)
+    keys = range_keys(page)
     # Low charts have no room for the line.
     stacked = page.overview.style is GpuStyle.STACKED
     legend = chart_legend(page, LEAD) if stacked else gpu_rows.shade_legend(page)

@@ -238,7 +238,7 @@ def gains(finding: Finding, width: int = _WIDE) -> list[str]:
     gain = finding.gain
     if gain is None or gain.factor is None:
         return []
-    least = [f"~{gain.factor:.1f}x"] if width < _NARROW else []
+    least = [f"~{gain.times}"] if width < _NARROW else []
     return [clean(gain.says), gain.brief, *least]
 
 
@@ -493,7 +493,7 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
     if diagnosis is None or (trouble and not page.gpus):
         # That no GPU is in use says nothing where none can be read.
         return []
-    return _quiet(view, diagnosis, width, most)
+    return _quiet(view, diagnosis, width, most, named=page.job is None)
 
 
 PANEL = Panel("findings", lambda page: band_rows(page.height, len(page.view.gpus)), _draw)
@@ -505,8 +505,9 @@ def keys_in(zones: Iterable[Zone]) -> list[FindingKey]:
     return list(dict.fromkeys(shown))
 
 
-def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line]:
-    """Return the verdict where nothing was found; it is longer where the cause is not known."""
+def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int, *, named: bool) -> list[Line]:
+    """Return the verdict where nothing was found; it is longer where the cause is not known.
+    ``named``: where there is one job, whose it is."""
     text = _dated(view) + clean(diagnosis.verdict)
     if diagnosis.findings:
         early = view.job.seen_seconds < _EARLY_SECONDS or not diagnosis.decided
@@ -520,7 +521,14 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
     lines = _signed(view, sign, text, style, width, width - 1, most)
     if well and len(lines) < most:
         watched = units.age(diagnosis.watched_seconds)
-        lines.append(Row(width).add(f"   watched for {watched}: no finding holds", "label").line())
+        row = Row(width).add(f"   watched for {watched}: no finding holds", "label")
+        jobs = () if view.snapshot is None or not named else view.snapshot.jobs
+        if len(jobs) == 1 and row.room >= _LEAST_NAME:
+            text = clean(jobs[0].command or "")
+            room = row.room - len(_GAP) - 1
+            named_job = fit_command(text, room, view.glyphs.ellipsis, f"PID {jobs[0].key[0]} ")
+            row.add(_GAP).add(named_job, "label")
+        lines.append(row.line())
     return lines
 
 
@@ -533,15 +541,18 @@ def _findings(view: View, findings: Sequence[Finding], width: int, most: int) ->
     """Return a line for each of several: the first, which leads, in its colour."""
     shown = findings[:most]
     note = _more(findings[most:], width)
-    room = width - len(note) - 2 if note else width
+    rooms = [width] * len(shown)
+    if note:
+        rooms[-1] -= len(note) + 2
     begun = [
-        _begin(view, one, width, room, in_a_line=True, quiet=one is not shown[0]) for one in shown
+        _begin(view, one, width, room, in_a_line=True, quiet=one is not shown[0])
+        for one, room in zip(shown, rooms, strict=True)
     ]
     # What is lost and what to do stand below each other.
     along = max([row.used for row in begun]) if width >= _WIDE else 0
     rows = [
         _end(view, one, row.pad_to(along), width, room)
-        for one, row in zip(shown, begun, strict=True)
+        for one, row, room in zip(shown, begun, rooms, strict=True)
     ]
     if note and rows:
         rows[-1].pad_to(width - len(note) - 1).add(note, "key")

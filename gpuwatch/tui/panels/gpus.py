@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple, TypeVar, cast
 
@@ -193,16 +194,16 @@ def brief_name(gpu: GpuIdentity, width: int) -> str:
     return parts[-1] if parts and len(short) > width else short
 
 
-def used_by(view: View, uuid: GpuKey) -> str:
-    """Return ``ada train.py``: whose job uses a GPU now, and what it runs; ``3 jobs`` of several;
-    nothing where none is known, or charts are of the past."""
+def used_by(view: View, uuid: GpuKey) -> tuple[str, str]:
+    """Return ``ada`` and ``train.py``: whose job uses a GPU now, and what it runs; ``3 jobs`` of
+    several; nothing where none is known, or charts are of the past."""
     if view.snapshot is None or view.timeline.moment is not None:
-        return ""
+        return "", ""
     jobs = [job for job in view.snapshot.jobs if uuid in job.gpu_uuids]
     if len(jobs) > 1:
-        return f"{len(jobs)} jobs"
-    texts = [text for job in jobs for text in (job.user, script_of(job.command or "")) if text]
-    return clean(" ".join(texts))
+        return f"{len(jobs)} jobs", ""
+    texts = [(clean(job.user or ""), clean(script_of(job.command or ""))) for job in jobs]
+    return texts[0] if texts else ("", "")
 
 
 def notes(gpu: Gpu) -> list[Run]:
@@ -459,13 +460,15 @@ def work_said(view: View, gpu: Gpu, state: GpuState) -> Said | None:
     if work is None:
         return None
     past = view.timeline.moment is not None
-    grid = view.window_of_means.grid(_WORK_COLUMNS)
+    grid = view.window_of_means(gpu.uuid).grid(_WORK_COLUMNS)
     columns = [past_column(view, work)] if past else grid.columns_of(work)
     known = [one[1] for one in columns if one]
-    label = "effective" if state is THROTTLED else GPU["sm_active_percent"].label
+    label = _EFFECTIVE if state is THROTTLED else GPU["sm_active_percent"].label
     return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
 
 
+_EFFECTIVE = "effective"
+"""Word for how busy a GPU would be with the same work at its highest clock."""
 _WORK_COLUMNS = 30
 """Columns over which the number for work is a mean."""
 
@@ -544,7 +547,7 @@ _TICK_ROWS = 3
 """A chart of so many rows has ticks."""
 _LESS_POWER, _MORE_POWER = 12, 24
 """Rows of a stacked GPU from which on its power has two, and three."""
-_FACTS_BESIDE = 18
+_FACTS_BESIDE = 14
 """Rows of a stacked GPU from which on its facts stand beside the chart, not above it."""
 
 
@@ -618,6 +621,13 @@ class GpuPainter:
         words = {state.word for state in self._states.values()}
         self.common_word = next(iter(words)) if len(gpus) >= _MANY and len(words) == 1 else ""
         """State that all of many have: the verdict says it in its colour, rows in grey."""
+        jobs = () if view.snapshot is None else view.snapshot.jobs
+        self._with_the_one_before = {
+            gpu.uuid
+            for before, gpu in pairwise(gpus)
+            if any({before.uuid, gpu.uuid} <= {*job.gpu_uuids} for job in jobs)
+        }
+        """GPUs of the same job as the one above."""
         self._now: float | None = None
         """Busy percent of the GPU that is drawn, at the newest look."""
         self.spans: list[tuple[int, int]] = []
@@ -713,7 +723,10 @@ class GpuPainter:
         if not said:
             row.add(" ")
         else:
-            style = "label" if self.common_word else style_of(said[0])
+            # A warning has the colour of the word that it means.
+            warns = said[0].severity == "warning"
+            hue = self._states[gpu.uuid].hue if warns else style_of(said[0])
+            style = "label" if self.common_word else hue
             row.add(severity_sign(said[0].severity, self._glyphs), style)
         return row.add(right(units.gpu_label(gpu), self._index_width), "title").add(" ")
 
@@ -811,24 +824,24 @@ class GpuPainter:
         lines: list[Sequence[Run]] = [*drawn]
         series = self._view.history.gpu(gpu.uuid, busy.field.name)
         words: list[Said] = []
-        known = []
-        if series is not None and width > 0 and rows >= _TICK_ROWS:
-            # As the number above it: since a change, and of the past nothing but the moment.
-            window = self._window if self._view.mark is None else self._view.window_of_means
-            known = [c for c in window.grid(width).columns_of(series) if c is not None]
-        if known and self._view.timeline.moment is None and not gpu.lost:
-            # Of what is drawn: a dip within a column is not to be seen in the chart.
-            low = min(column[self._view.glyphs.solid_to] for column in known)
-            high = max(column[2] for column in known)
-            work = work_said(self._view, gpu, state)
-            replay = self._view.replay
-            if work is not None:
-                words.append(work)
-            elif replay is None or replay.following:
-                words.append(("now", units.percent(self._now), "dim"))
-            reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
-            words.append(("range", reach, "dim"))
+        view = self._view
+        if series is not None and width > 0 and rows >= _TICK_ROWS and view.timeline.moment is None:
+            words = self._words(gpu, busy, state)
         return lines, words
+
+    def _words(self, gpu: Gpu, busy: Metric, state: GpuState) -> list[Said]:
+        """Return what stands below the number of a chart: what of it was work, or how much of the
+        time was idle, in the colours that these have there, and what is read now."""
+        view, words = self._view, list[Said]()
+        work = work_said(view, gpu, state)
+        if work is not None:
+            words.append(work)
+        elif busy.value is not None and state.hue in {one.style for one in held_up(view, gpu.uuid)}:
+            words.append((IDLE.word, f"{100 - round(busy.value)}%", state.hue))
+        replay = view.replay
+        if not gpu.lost and (replay is None or replay.following):
+            words.append(("now", units.percent(self._now), "dim"))
+        return words
 
     # -- styles ---------------------------------------------------------------------------
 
@@ -929,12 +942,15 @@ class GpuPainter:
         if self._named:
             self._add_name(begin, gpu).add(" ")
         if self._width >= _NARROW:
-            # What the title says of all of them gives its place to whose each is.
-            whose = used_by(self._view, gpu.uuid) if rows == 1 and self.says_common_word else ""
-            word = next(
-                (one for one in (whose, whose.split(" ")[0]) if len(one) < _STATE_WIDTH), ""
-            )
-            begin.add(left(word or state.word, _STATE_WIDTH), self._word_style(state))
+            # What the verdict says of all of them gives its place to whose each is.
+            says_whose = self._marked and bool(self.common_word)
+            user = used_by(self._view, gpu.uuid)[0] if says_whose else ""
+            word = fit(user, _STATE_WIDTH - 1, self._ellipsis) or state.word
+            style = self._word_style(state)
+            if user:
+                # The first GPU of each job stands out.
+                style = "dim" if gpu.uuid in self._with_the_one_before else "text"
+            begin.add(left(word, _STATE_WIDTH), style)
         room = self.chart_cells
         work = None
         if room > 0:
@@ -943,7 +959,7 @@ class GpuPainter:
         if says_work and work is not None:
             # The busy time above it was no work.
             label, said, _ = work
-            label = label if len(label) <= 4 else GPU["sm_active_percent"].short
+            label = "eff" if label == _EFFECTIVE else GPU["sm_active_percent"].short
             begin.pad_to(self._number_end - 8).add(left(label, 4), "label")
             begin.add(right(said, 4), "value")
         else:
@@ -967,17 +983,24 @@ class GpuPainter:
         time was ``work``, and first the name, where it is not said above and there is room."""
         room = self._number_end - 3 - self._index_width
         lines = [[(fit(text, room, self._ellipsis), style)] for text, style in self._unusual(gpu)]
+        # On the page of a job all are its own; a user who has the place of the state is said.
+        says_used = self._marked and work is None
+        user, script = used_by(self._view, gpu.uuid) if says_used else ("", "")
+        user = "" if self.common_word else user
+        used = " ".join([text for text in (user, script) if text])
         if not self._alike:
             name = brief_name(gpu.identity, min(_NAME_WIDTH, room))
             if lines and len(name) + 2 + len(lines[0][0][0]) <= room:
                 lines[0].insert(0, (f"{name}  ", "label"))
             elif len(lines) < rows:
                 lines.insert(0, [(name, "label")])
+            beside = next((one for one in (used, user) if len(name) + 2 + len(one) <= room), "")
+            if rows == 1 and beside and lines == [[(name, "label")]]:
+                lines[0].append((f"  {beside}", "dim"))
         if work is not None:
             label, number, style = work
             lines.append([(label + right(number, room - len(label)), style)])
-        elif self._marked and (used := used_by(self._view, gpu.uuid)):
-            # On the page of a job all are its own.
+        elif used:
             lines.append([(fit(used, room, self._ellipsis), "dim")])
         return [*lines, *([] for _ in range(rows))][:rows]
 
@@ -1104,8 +1127,7 @@ def title(page: Page) -> tuple[str, str]:
     if kind:
         kind = kind if not painter.has_limits else kind[:1]
     name = "  ".join(kind) or "GPUs"
-    says_what = painter.says_common_word and page.overview.each == 1
-    name += f", all {painter.common_word}" if says_what else ""
+    name += f", all {painter.common_word}" if painter.says_common_word else ""
     return name, painter.headings.lstrip() + " " * len(note)
 
 
@@ -1117,7 +1139,7 @@ def shade_legend(page: Page) -> str:
         page.view.glyphs, page.view.window.grid(room), page.overview.each
     ):
         return ""
-    return "shade: how busy"
+    return "shade: busy"
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:
@@ -1138,6 +1160,11 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
         blanks = ((" " * len(note), "text"),)
         lines = [line + blanks for line in lines[:-1]] + [(*lines[-1], (note, "label"))]
     page.spans = painter.spans
+    if painter.spans and not page.boxed and shares.style is not GpuStyle.STACKED:
+        # No title above has them.
+        page.decided["headings below"] = painter.headings.lstrip() + " " * (
+            _AFTER_NUMBERS + len(note)
+        )
     if painter.spans:
         view.chart_columns = max(width for _, width in painter.spans)
     return lines, zones

@@ -197,7 +197,7 @@ def _fault_traces(view: View, job: Job, found: Finding | FindingMark | None) -> 
     every = [tuple([one.key for one in members]) for members in sides]
     find, find_others = [partial(_cpu_of_each, view, kind, keys) for keys in every]
     text, others = [
-        units.percent(mean(_shown(view, one, None) for one in found()))
+        units.percent(mean(_shown(view, job, one, None) for one in found()))
         for found in (find, find_others)
     ]
     series = Together((kind, every[0]), find)
@@ -413,7 +413,7 @@ def _waits_most(view: View, job: Job) -> tuple[str, float | None] | None:
             return None
         return f"{rank_name(slow)} data-wait", loop.data_wait_share
     ends = [view.history.job(job.key, f"data_wait_{one}_share") for one in ("least", "most")]
-    least, most = [_shown(view, one, None) for one in ends]
+    least, most = [_shown(view, job, one, None) for one in ends]
     is_apart = least is not None and most is not None and most - least >= APART_SHARE
     return ("most data-wait", most) if is_apart else None
 
@@ -424,7 +424,7 @@ def _parts_of_time(view: View, job: Job, wait: Trace) -> Trace | None:
     series = [view.history.job(job.key, name) for name in ("compute_share", "data_wait_share")]
     if None in series:
         return None
-    steps = _shown(view, series[0], job.compute_share)
+    steps = _shown(view, job, series[0], job.compute_share)
     copies = [one.copy_share for one in job.loops if one.copy_share is not None]
     words = [("in steps", units.share(steps), FED.hue)]
     if copies and view.timeline.moment is None:
@@ -554,19 +554,19 @@ def _trace(
     """Return the job's reading ``name``: its mean over the time that is shown, or what it was at
     the moment that is looked at."""
     series = view.history.job(job.key, name)
-    text = write(_shown(view, series, getattr(job, name)))
+    text = write(_shown(view, job, series, getattr(job, name)))
     return Trace(kind, label, short or kind, text, style or kind, series, **more)
 
 
 def _shown(
-    view: View, series: Series | PolledThenSampled | None, now: float | None
+    view: View, job: Job, series: Series | PolledThenSampled | None, now: float | None
 ) -> float | None:
     """Return the number beside a chart: the mean of what it shows, since a change if one is marked,
     or what it was at the moment that is looked at; ``now`` where that is not known."""
     if view.timeline.moment is not None:
         column = past_column(view, series)
         return None if column is None else column.mean
-    shown = mean_shown(series, view.window_of_means)
+    shown = mean_shown(series, view.window_of_means(job.key))
     return now if shown is None else shown
 
 
@@ -744,7 +744,7 @@ def _reach(view: View, trace: Trace) -> str:
     of which numbers are those of a moment."""
     if trace.series is None or trace.top != "100" or view.timeline.moment is not None:
         return ""
-    columns = view.window_of_means.grid(_REACH_COLUMNS).columns_of(trace.series)
+    columns = view.window_of_means().grid(_REACH_COLUMNS).columns_of(trace.series)
     known = [100.0 / (trace.limit or 100.0) * one[1] for one in columns if one is not None]
     ends = (f"{min(known):.0f}", f"{max(known):.0f}") if known else ()
     return f"range {'-'.join(dict.fromkeys(ends))}%" if ends else ""

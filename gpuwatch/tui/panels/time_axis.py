@@ -14,7 +14,16 @@ from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Host, JobMember, Process, Snapshot
+from gpuwatch.core.model import (
+    Gpu,
+    GpuKey,
+    GpuReading,
+    Host,
+    JobMember,
+    Process,
+    ProcessKey,
+    Snapshot,
+)
 from gpuwatch.core.registry import GPU, HOST, MEMBER, PROCESS, Field, Unit, charted
 from gpuwatch.core.store import (
     GPU_SERIES,
@@ -38,7 +47,7 @@ from gpuwatch.tui.charts.strips import (
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at, marks_about, marks_at, span_in
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.findings import cause_of, severity_sign
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, with_text
 from gpuwatch.tui.view import View
 
 # -- readings of the moment that is looked at ------------------------------------------------------
@@ -72,30 +81,36 @@ def shown_gpu(view: View, gpu: Gpu, *, facts: bool = False) -> Gpu:
     (``View.window_of_means``); with ``facts`` also what has no chart in a list of GPUs."""
     if view.timeline.moment is not None or gpu.lost:
         return past_gpu(view, gpu)
-    window = view.window_of_means
+    window = view.window_of_means(gpu.uuid)
     # The header and several panels of a picture ask for it.
     key = f"shown {gpu.uuid}{' with facts' if facts else ''}"
-    before: tuple[TimeWindow, Gpu, Gpu] | None = view.kept.get(key)
+    before: tuple[TimeWindow, Gpu, Gpu, dict[str, float | None]] | None = view.kept.get(key)
     if before is not None and before[0] == window and before[1] is gpu:
         return before[2]
-    means = {
-        name: mean
-        for name in (*_FLICKERING, *(_FLICKERING_FACTS if facts else ()))
-        if getattr(gpu.reading, name) is not None
-        if (mean := mean_shown(view.history.gpu(gpu.uuid, name), window)) is not None
-    }
-    shown = replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
-    view.kept[key] = window, gpu, shown
-    return shown
+    # Means are the same for seconds.
+    means = before[3] if before is not None and before[0] == window else {}
+    reading, shown = gpu.reading, dict[str, float]()
+    for name in (*_FLICKERING, *(_FLICKERING_FACTS if facts else ())):
+        if getattr(reading, name) is None:
+            continue
+        if (mean := means.get(name)) is None:
+            mean = means[name] = mean_shown(view.history.gpu(gpu.uuid, name), window)
+        if mean is not None:
+            shown[name] = mean
+    made = replace(gpu, reading=replace(reading, **shown))  # type: ignore[arg-type]
+    view.kept[key] = window, gpu, made, means
+    return made
 
 
 Shown = TypeVar("Shown", Process, JobMember)
 
 
-def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
+def shown_process(
+    view: View, process: Shown, uuid: GpuKey | None, job: ProcessKey | None = None
+) -> Shown:
     """Return a process, or a member of a job, with the readings that stand beside charts: shares
     that flicker as means, or as they were at the moment looked at, of which nothing else is known;
-    ``uuid``: the GPU that it uses."""
+    ``uuid``: the GPU that it uses; ``job``: the job that the page is about."""
     history, key, values = view.history, process.key, dict[str, float | str | None]()
     series = {
         name: history.process(key, uuid, name)
@@ -106,7 +121,7 @@ def shown_process(view: View, process: Shown, uuid: GpuKey | None) -> Shown:
         series[_MAIN_THREAD] = history.main_thread(key)
     moment = view.timeline.moment
     if moment is None:
-        window = view.window_of_means
+        window = view.window_of_means(uuid if job is None else job)
         numbers = {name: mean_shown(one, window) for name, one in series.items()}
         values |= {name: value for name, value in numbers.items() if value is not None}
     else:
@@ -176,7 +191,7 @@ def shown_host(view: View, host: Host) -> Host:
     of now; what flickers as means."""
     history = view.history
     if view.timeline.moment is None:
-        window = view.window_of_means
+        window = view.window_of_means()
         means = {
             name: mean
             for name in _FLICKERING_OF_HOST
@@ -321,12 +336,12 @@ def draw(
 
 
 def _named(found: Sequence[FindingMark], now: float | None, said: str) -> Sequence[str]:
-    """Return what the finding that is shown is called, unless that is ``said``, or how many there
-    are besides notes; before that whether it is over, where that is seen from ``now``."""
+    """Return what the finding that is shown is called, unless that is ``said``, or that there are
+    several besides notes; before that whether it is over, where that is seen from ``now``."""
     found = [one for one in found if one.severity != "info"] or found
     rules = {one.rule for one in found}
     if len(rules) > 1:
-        return [units.plural(len(rules), "finding")]
+        return ["findings"]
     if not rules - {said}:
         return []
     over = now is not None and all(
@@ -615,6 +630,8 @@ def _draw_axis(page: Page, _rows: int) -> Drawn:
     # Boxes have the range in a title.
     spans, has_range = page.spans, not page.boxed
     line, zones = draw(page.view, page.window, spans, page.width, gpus=mine, has_range=has_range)
+    if headings := page.decided.get("headings below"):
+        line = tuple(with_text(line, page.width - len(headings), headings, "dim"))
     return [line], zones
 
 

@@ -152,13 +152,15 @@ class Palette(dict[str, Style]):
         name, _, lost = name.partition("+")
         hue, bold, reverse = _LOOKS.get(name, (name, None, False))
         foreground = self._hues.get(hue, self._hues["text"])
-        plain = background = "default" if self._ansi else self._hues[_GROUNDS[surface]]
+        background = "default" if self._ansi else self._hues[_GROUNDS[surface]]
         if tint and not (self._ansi or surface):
-            background = Color.parse(plain).blend(Color.parse(self._hues[tint]), _TINT).hex
+            ground = Color.parse(background)
+            background = ground.blend(Color.parse(self._hues[tint]), _TINT).hex
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
-            return self._toned(foreground, (plain, background), tone, shade, lost)
+            steady = name == _STEADY_NAME and not (tint or lost)
+            return self._toned(foreground, background, tone, shade, lost, steady=steady)
         if self._ansi and surface == "s":
             # A row of many hues turned around is hard to read.
             foreground, bold, reverse = self._hues["text"], None, True
@@ -178,19 +180,27 @@ class Palette(dict[str, Style]):
         )
 
     def _toned(
-        self, foreground: str, grounds: tuple[str, str], tone: str, shade: str, lost: str
+        self,
+        foreground: str,
+        background: str,
+        tone: str,
+        shade: str,
+        lost: str,
+        *,
+        steady: bool,
     ) -> Style:
         """Return the colours of a cell of a chart; what was no work has the hue of what was
-        ``lost``. ``grounds``: without its tint, so that bars are of one colour on all, and with
-        it."""
-        hue, ground, background = Color.parse(foreground), Color.parse(grounds[0]), grounds[1]
+        ``lost``; ``steady``: nothing held that up."""
+        hue, ground = Color.parse(foreground), Color.parse(background)
         apart = Color.parse(self._hues[lost]) if lost else hue
         # Of 256 colours the nearest to a quieter hue is grey.
         if tone in SHADES:
             share = _LEAST_SHADE + (_MOST_SHADE - _LEAST_SHADE) * SHADES.index(tone) / len(SHADES)
+            share *= _STEADY / _SOLID if steady else 1.0
             return Style(color=ground.blend(hue, share).hex, bgcolor=background)
         is_low = tone == FLOOR and shade == BESIDE
         share = _FLOOR if tone == FLOOR else _BESIDE if shade == BESIDE else _SOLID
+        share = min(share, _STEADY) if steady else share
         solid = ground.blend(hue, _LOW_FLOOR if is_low else share).hex
         solid = hue.hex if self.is_of_256 and not is_low else solid
         pale = (
@@ -225,7 +235,9 @@ _TINT = 0.09
 _SOLID = 0.64
 """How much of its hue a bar of how busy a GPU is has: one that is busy all the time is no glaring
 slab."""
-_LEAST_SHADE, _MOST_SHADE = 0.12, 0.75
+_STEADY_NAME, _STEADY = "fed", 0.5
+"""How much it has while no finding holds: what is well asks for no attention."""
+_LEAST_SHADE, _MOST_SHADE = 0.1, 0.84
 """How much a cell has that is shaded, of what it was busy for."""
 _BESIDE = 0.5
 """How much all other charts have."""

@@ -57,6 +57,16 @@ def test_a_starved_loader_is_named_within_fifteen_seconds() -> None:
     assert 7 <= int(advice.wanted or 0) <= 9
 
 
+def test_a_diagnosis_says_what_time_it_looked_at() -> None:
+    """Of each job the last minute, or since it works steadily; while it starts, since it began."""
+    said = simulate("rerun", 132)
+    old, starts, works = said[59], said[85], said[131]
+    assert [round(one.looks[0].seconds) for one in (old, starts)] == [60, 10]
+    assert 40.0 < works.looks[0].seconds < 50.0
+    (look,) = old.looks
+    assert (look.gpus, look.job) == (old.findings[0].gpus, old.findings[0].job)
+
+
 def test_dev_shm_is_judged_as_it_is_now() -> None:
     """Full, it is named within ten seconds, however empty it was before; emptied, soon gone."""
 

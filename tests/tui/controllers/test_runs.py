@@ -139,13 +139,13 @@ async def test_the_time_between_two_runs_says_that_there_was_no_job() -> None:
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
 async def test_what_is_not_kept_of_the_run_before_is_said(size: tuple[int, int]) -> None:
-    """In the rows of the new run, once in each; where there is no room for a word in a line of the
-    GPU's chart, its words stand one below the other."""
+    """Once in the chart of the new run's main thread; where there is no room for words in a line of
+    the GPU's chart, they stand one below the other."""
     first, *rest = looks("rerun", 136)
     async with driven(first, size, engine=HandEngine()) as drive:
         await drive.feed(*rest)
-        (line,) = [text for text in drive.lines if "main thread" in text]
-        assert line.count("not kept") == 1
+        assert "main thread" in drive.text
+        assert drive.text.count("not kept") == 1
         places = [(one.find(" no "), two.find(" job ")) for one, two in pairwise(drive.lines)]
         is_stacked = any(one > 0 and two > 0 and abs(one - two) <= 1 for one, two in places)
         assert is_stacked is (size == (80, 24))
@@ -270,6 +270,19 @@ async def test_charts_show_several_of_the_pauses_that_a_verdict_is_about(what: S
         await drive.press("left_square_bracket")
         await drive.feed(at(what, 7, 30.0))
         assert (view.timeline.span_seconds, view.chosen_span_seconds) == (60.0, 60.0)
+
+
+@pytest.mark.parametrize(("width", "seconds"), [(159, 30.0), (160, 60.0)])
+async def test_wide_terminals_show_the_minute_that_the_verdict_is_about(
+    what: Snapshot, width: int, seconds: float
+) -> None:
+    """Until the person chooses another range."""
+    async with driven(at(what, 0, 30.0), (width, 50), engine=HandEngine()) as drive:
+        await drive.feed(at(what, 1, 30.0))
+        assert drive.view.timeline.span_seconds == seconds
+        await drive.press("left_square_bracket")
+        await drive.feed(at(what, 2, 30.0))
+        assert drive.view.timeline.span_seconds == seconds / 2
 
 
 async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:

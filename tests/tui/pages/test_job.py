@@ -598,10 +598,10 @@ def test_numbers_that_flicker_are_means_over_a_minute() -> None:
     series = view.history.job(one.key, "main_thread_cpu_percent")
     lines = job_drawn(view, 120, 40)
     (row,) = [line for line in lines if " main thread " in line]
-    assert f"{mean_shown(series, view.window_of_means):.0f}%" in row
+    assert f"{mean_shown(series, view.window_of_means(view.job.key)):.0f}%" in row
     process = next(each for each in what.now.processes if each.gpu_uuid is not None)
     series = view.history.process(process.key, process.gpu_uuid, "cpu_percent")
-    cpu = mean_shown(series, view.window_of_means)
+    cpu = mean_shown(series, view.window_of_means(view.job.key))
     (row,) = [line for line in lines if "training process" in line]
     assert f"{cpu:.0f}%" in row
     # As the instant it would be another number.

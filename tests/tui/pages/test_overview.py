@@ -1,6 +1,7 @@
 """The overview as a drawing: sizes, machines, glyphs."""
 
 import dataclasses
+import itertools
 import re
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
 from gpuwatch.core.store import Store
-from gpuwatch.diagnosis.finding import Advice, Finding, Gain
+from gpuwatch.diagnosis.finding import Advice, Finding, Gain, Look
 from gpuwatch.tui.charts.strips import DOTS, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import overview
@@ -34,8 +35,11 @@ every_size = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}
 
 def gpu_lines(frame: Frame, uuid: str) -> list[str]:
     """The lines on which this GPU is drawn."""
-    rows = [zone.y for zone in frame.zones if zone.action == "gpu" and zone.argument == uuid]
-    return [plain(frame.lines[y]) for y in rows]
+    return [plain(frame.lines[y]) for y in rows_of(frame, uuid)]
+
+
+def rows_of(frame: Frame, uuid: str) -> list[int]:
+    return [zone.y for zone in frame.zones if zone.action == "gpu" and zone.argument == uuid]
 
 
 @pytest.mark.parametrize("count", [1, 8])
@@ -282,6 +286,25 @@ def test_means_change_every_two_seconds() -> None:
         said.append(re.search(r"(\d+)%", gpu_lines(frame, "GPU-a")[0])[1])
     assert said[0] == "10"
     assert said[1] == said[2] != said[3] == said[4] != said[5]
+
+
+def test_numbers_are_of_the_time_that_the_verdict_looked_at() -> None:
+    """What waited 70% of it was busy for 30%; what is not read does not count."""
+    past = [
+        snapshot(at=float(second), gpus=(gpu(busy_percent=30.0 if second < 50 else 90.0),))
+        for second in range(60)
+    ]
+    found = starved(past[-1], 0)
+    look = Look(gpus=("GPU-a",), job=None, until_seconds=49.0, seconds=20.0)
+    said = dataclasses.replace(diagnosis(past[-1], found), looks=(look,))
+    mark = FindingMark(
+        rule=found.rule, severity="warning", summary="", gpus=("GPU-a",), begin_seconds=0.0
+    )
+    view = view_of(past[-1], history=history_of(past), diagnosis=said, spans=(mark,))
+    lines = drawn(view, 120, 40)
+    at = next(at for at, line in enumerate(lines) if re.search(r" busy +30% ", line))
+    assert re.search(r" idle +70% ", lines[at + 1])
+    assert re.search(r" now +90% ", lines[at + 2])
 
 
 def test_charts_of_cores_leave_no_hole_and_have_their_means() -> None:
@@ -581,7 +604,9 @@ def test_a_finding_that_is_no_state_has_a_sign() -> None:
 
 
 def title_of_gpus(frame: Frame) -> str:
-    return next(line for line in texts(frame.lines) if " enter open ─" in line)
+    return next(
+        line for line in texts(frame.lines) if re.search(r"─ (GPUs|\d+ [^─]*) ─ \[\] ", line)
+    )
 
 
 @pytest.mark.parametrize("count", [8, 16])
@@ -591,8 +616,7 @@ def test_limits_of_gpus_of_a_kind_are_said_once(count: int) -> None:
     what = scene("starved", count)
     alike = overview.draw(view_of(what), 200, 50)
     title = title_of_gpus(alike)
-    named = ", all in use" * (count > 8)
-    assert f"─ {count} NVIDIA H200{named} ─" in title
+    assert f"─ {count} NVIDIA H200, all in use ─" in title
     assert "mem/140.4G  power/700W  temp/87C" in title
     rows = [line for one in what.now.gpus for line in gpu_lines(alike, one.uuid)]
     assert rows
@@ -622,11 +646,13 @@ def test_numbers_stand_below_their_headings(
 
 
 def test_what_is_unusual_stands_below_the_state() -> None:
-    """With the name of a GPU whose kind is not said above."""
+    """With the name of a GPU whose kind is not said above, and who uses it."""
     what = scene("mixed", 8)
     frame = overview.draw(view_of(what), 120, 40)
     below = [gpu_lines(frame, one.uuid)[1].split("│")[1].strip() for one in what.now.gpus]
-    assert below[:6] == [*("H200", "H200", "A100-SXM4", "RTX 4090", "H200", "H200  thermal")]
+    users = ["ada train.py", "grace", "linus", "barbara", "ken", "thermal"]
+    kinds = ["H200", "H200", "A100-SXM4", "RTX 4090", "H200", "H200"]
+    assert below[:6] == [f"{kind}  {user}" for kind, user in zip(kinds, users, strict=True)]
 
 
 @pytest.mark.parametrize(("width_now", "said"), [(16, False), (4, True)])
@@ -871,8 +897,8 @@ def test_a_gpu_that_is_gone_says_since_when_and_nothing_stale(size: tuple[int, i
     assert any(f"100% lost{between} since {clock}" in line for line in lines)
     at = next(place for place, line in enumerate(lines) if " no answer " in line)
     assert f" since {clock} " in lines[at]
-    assert "range" in "".join(lines[:at])
-    assert "range" not in "".join(lines[at : at + 5])
+    assert " now " in "".join(lines[:at])
+    assert " now " not in "".join(lines[at : at + 5])
 
 
 def test_why_a_gpu_is_throttled_stands_below_how_busy_it_is() -> None:
@@ -990,18 +1016,22 @@ def test_one_gpu_has_a_chart_of_what_it_waits_for(size: tuple[int, int]) -> None
     assert places[0] == places[1]
 
 
-def test_a_word_that_all_gpus_have_is_said_in_grey() -> None:
-    """The verdict has its colour; one that does something else has its own."""
+def test_a_word_that_all_gpus_have_gives_its_place_to_their_users() -> None:
+    """The verdict has its colour; where one does something else each has its own."""
     what = scene("starved", 8)
     view = view_of(what)
     view.diagnosis = diagnosis(what.now, starved(what.now, gpus=tuple(g.uuid for g in view.gpus)))
-    styles = {
-        style
-        for line in overview.draw(view, 120, 40).lines
-        for text, style in line
-        if text.strip() == "starved"
-    }
-    assert styles == {"label"}
+    frame = overview.draw(view, 120, 40)
+    rows = [gpu_lines(frame, one.uuid) for one in what.now.gpus]
+    assert " starved" not in "".join(itertools.chain(*rows))
+    assert [re.search(r"\d (\w+)", one[0])[1] for one in rows[::4]] == ["ada", "grace"]
+    assert " train.py" in rows[0][1]
+    # The first GPU of each job stands out.
+    low = overview.draw(view, 80, 24)
+    looks = {one.uuid: low.lines[y] for one in what.now.gpus for y in rows_of(low, one.uuid)}
+    named = [style for line in looks.values() for text, style in line if text.strip() in USERS]
+    assert named == ["text", "dim", "dim", "dim", "text", "dim", "text", "text"]
+
     some = tuple(one.uuid for one in view.gpus[:3])
     view.diagnosis = diagnosis(what.now, starved(what.now, gpus=some))
     styles = {
@@ -1011,3 +1041,15 @@ def test_a_word_that_all_gpus_have_is_said_in_grey() -> None:
         if text.strip() == "starved"
     }
     assert styles == {"starved"}
+
+
+USERS = {"ada", "grace", "linus", "barbara"}
+
+
+def test_a_list_without_a_title_has_headings_beside_the_time_axis() -> None:
+    """Each ends where its numbers do."""
+    what = scene("mixed", 8)
+    frame = overview.draw(view_of(what), 80, 24)
+    axis = next(line for line in texts(frame.lines) if " mem power temp" in line)
+    (numbers,) = gpu_lines(frame, what.now.gpus[0].uuid)
+    assert len(axis.rstrip()) == len(numbers.rstrip())

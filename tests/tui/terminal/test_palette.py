@@ -180,13 +180,22 @@ def test_a_bar_is_quieter_than_a_word() -> None:
 
 
 def test_the_part_of_a_bar_that_was_no_work_has_the_hue_of_its_cause() -> None:
-    """Work below it keeps its own."""
+    """Work below it keeps its own, that of work which anything held up."""
     palette = Palette(themes()["gpuwatch-dark"])
-    assert palette["fed+waiting.0"] == palette["fed.0"]
+    assert palette["fed+waiting.0"] == palette["fed+throttled.0"]
     lost = palette["fed+waiting.1"].color
     assert lost != palette["fed.1"].color
     assert lost == palette["fed+waiting.2"].bgcolor
     assert lost != palette["fed+throttled.1"].color
+
+
+def test_what_nothing_holds_up_is_quieter() -> None:
+    """A GPU that is fed stands behind one that is not, on light and dark grounds."""
+    for name in ("gpuwatch-dark", "gpuwatch-light"):
+        palette = Palette(themes()[name])
+        ground = palette["text"].bgcolor
+        fed, held_up = (palette[style].color for style in ("fed.0", "fed/starved.0"))
+        assert _distance(fed, ground) < _distance(held_up, ground)
 
 
 def test_bars_of_256_colours_are_as_many_hues_as_words() -> None:
@@ -202,12 +211,3 @@ def _distance(one: TerminalColor | None, other: TerminalColor | None) -> int:
     assert other is not None
     pairs = zip(one.get_truecolor(), other.get_truecolor(), strict=True)
     return sum((a - b) ** 2 for a, b in pairs)
-
-
-def test_bars_are_of_one_colour_on_all_grounds() -> None:
-    """One that something held up has the green of the others, and the ground above it a tint."""
-    for theme in (GPUWATCH_DARK, GPUWATCH_LIGHT):
-        palette = Palette(theme)
-        plain, tinted = palette["fed.0"], palette["fed/starved.0"]
-        assert tinted.color == plain.color
-        assert tinted.bgcolor != plain.bgcolor

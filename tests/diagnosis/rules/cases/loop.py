@@ -18,7 +18,7 @@ NO_SM: dict[str, Any] = {"sm_active_percent": None}
 NEITHER: dict[str, Any] = {"power_mean_watts": None, "power_busy_watts": None} | NO_SM
 IN_VAIN = Cases("busy_without_work", {
     "low power and low SM activity": (
-        w.window(gpus=(w.gpu(**LITTLE),)), {"summary": "97% busy at 212 W", "missing": ()},
+        w.window(gpus=(w.gpu(**LITTLE),)), {"summary": "97% busy at 210 W", "missing": ()},
     ),
     "power alone: cards before Hopper have no SM activity": (
         w.gpu_only(w.gpu(**(LITTLE | NO_SM))),
