@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
 from gpuwatch.core.store import Store
@@ -174,6 +174,15 @@ class Prompt:
     text: str = ""
 
 
+class Owner(NamedTuple):
+    """Job that a chart is of."""
+
+    since_seconds: float
+    """When it began: what is blank after that is not kept of no run before."""
+    without: str = ""
+    """Words for a time in which it had nothing of what the chart shows; empty: nothing was read."""
+
+
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 
@@ -257,7 +266,7 @@ def _saying(text: str, chart: Sequence[Sequence[Run]], first: int, stop: int) ->
     """Return ``chart`` with a text in the middle of the cells from ``first`` up to ``stop``, or its
     words one below the other, where these have room for it and show nothing."""
     first = max(0, first)
-    for words in ([text], text.split()):
+    for words in ([text], text.split()) if text else ():
         lines, top = [list(line) for line in chart], len(chart) // 2
         for row, word in enumerate(words, top if len(words) == 1 else max(0, top - 1)):
             place = first + (stop - first - len(word)) // 2
@@ -415,11 +424,12 @@ class View:
         rows: int = 1,
         window: TimeWindow | None = None,
         held: Sequence[Held] | None = None,
+        owner: Owner | None = None,
     ) -> list[list[Run]]:
         """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
         first; blank without a limit. What is drawn is kept for the next frame under ``key``. A
-        chart of how busy a GPU is has the colours of what ``held`` it up, a line where a change
-        was marked, and a word for what it cannot show."""
+        chart of how busy a GPU is has the colours of what ``held`` it up, and a line where a change
+        was marked; all have words for what they cannot show. ``owner``: the job that it is of."""
         if limit is None:
             return [[(" " * max(0, width), "text")]] * rows
         strip = self.strips.get((*key, width, rows))
@@ -431,12 +441,12 @@ class View:
             place = grid.place(mark.at)
             drawn = [with_text(line, place, glyphs.separator, "marker") for line in drawn]
         if width >= _ROOM_FOR_WORDS and series is not None:
-            for word, first, stop in self._blanks(series, grid, of_gpus=held is not None):
+            for word, first, stop in self._blanks(series, grid, owner, of_gpus=held is not None):
                 drawn = _saying(word, drawn, first, stop)
         return drawn
 
     def _blanks(
-        self, series: Columns, grid: Grid, *, of_gpus: bool
+        self, series: Columns, grid: Grid, owner: Owner | None, *, of_gpus: bool
     ) -> Iterator[tuple[str, int, int]]:
         """Yield why parts of a chart are blank, with the first column of each and the one behind
         it: of the past, and of what was before a change."""
@@ -454,6 +464,10 @@ class View:
             begin, columns = max(0, grid.place(earliest)), grid.columns_of(series)
             known = next((at for at, one in enumerate(columns) if one is not None), len(columns))
             yield "not watched", 0, begin
+            if owner is not None:
+                there = max(begin, grid.place(owner.since_seconds))
+                stop = min(stop, there)
+                yield owner.without, there, known
             yield "not kept", begin, min(known, stop)
 
     @property

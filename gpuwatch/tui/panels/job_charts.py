@@ -33,7 +33,7 @@ from gpuwatch.tui.charts.timeline import FindingMark, marks_about, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
 from gpuwatch.tui.panels.findings import rule_of
 from gpuwatch.tui.panels.gpus import FED, LEAD, gauge, held_up, scaled_metrics, state_of, work_said
-from gpuwatch.tui.panels.time_axis import past_column, shown_gpu
+from gpuwatch.tui.panels.time_axis import past_column, shown_gpu, wall_offset
 from gpuwatch.tui.runs import ended_at
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -44,7 +44,7 @@ from gpuwatch.tui.terminal.frame import (
     spots,
     width_of,
 )
-from gpuwatch.tui.view import View
+from gpuwatch.tui.view import Owner, View
 
 # -- the charts there are --------------------------------------------------------------------------
 
@@ -123,6 +123,8 @@ class Trace:
     """How much of its limit is reached now, of a reading that hardly moves: one row is a gauge."""
     now: str = ""
     """Number that stands behind the chart, where there is room."""
+    owner: Owner | None = None
+    """Job that it is of, where it is known when that began."""
     parts: "Trace | None" = None
     """Chart of this and of what else its time goes to, in its place where that has room."""
 
@@ -555,7 +557,10 @@ def _trace(
     the moment that is looked at."""
     series = view.history.job(job.key, name)
     text = write(_shown(view, job, series, getattr(job, name)))
-    return Trace(kind, label, short or kind, text, style or kind, series, **more)
+    began, owner = job.started_at_unix_seconds, None
+    if began is not None:
+        owner = Owner(began - wall_offset(view), "no workers" if kind == "worker" else "")
+    return Trace(kind, label, short or kind, text, style or kind, series, owner=owner, **more)
 
 
 def _shown(
@@ -711,7 +716,8 @@ def _chart(
     if rows == 1 and trace.share is not None:
         chart = [gauge(view.glyphs, trace.share, chart_width, style)]
     else:
-        chart = view.chart(key, trace.series, chart_width, limit, style, rows, window, held)
+        size = chart_width, limit, style, rows, window
+        chart = view.chart(key, trace.series, *size, held, trace.owner)
     out = []
     for number, drawn in enumerate(chart):
         row = Row(width)

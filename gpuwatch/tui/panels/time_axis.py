@@ -231,7 +231,7 @@ Span = tuple[int, int]
 """Place of a chart: its first cell and its width."""
 
 
-def _wall_offset(view: View) -> float:
+def wall_offset(view: View) -> float:
     """Unix time less the history's clock."""
     snapshot = view.snapshot
     return 0.0 if snapshot is None else snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
@@ -312,7 +312,7 @@ def draw(
     is not named again. ``has_range``: it says how much time that is, where there is room."""
     row = Row(width)
     zones: list[Zone] = []
-    offset = _wall_offset(view)
+    offset = wall_offset(view)
     changed = _changed(view)
     marks = view.spans if gpus is None else marks_about(view.spans, gpus)
     for start, cells in spans:
@@ -569,16 +569,16 @@ def _column_clock(view: View, begin: float, seconds: float) -> str:
     ends."""
     if seconds < 1.5:
         moment = begin + seconds / 2
-        tenths = f".{int((moment + _wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
+        tenths = f".{int((moment + wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
         return clock(view, moment) + tenths
-    end = time.localtime(begin + seconds + _wall_offset(view))
+    end = time.localtime(begin + seconds + wall_offset(view))
     return f"{clock(view, begin)}-{time.strftime('%H:%M:%S', end)}"
 
 
 def clock(view: View, at: float) -> str:
     """Return the time of day of a moment on the history's clock, with its date if that is not
     today's."""
-    moment = at + _wall_offset(view)
+    moment = at + wall_offset(view)
     today = view.snapshot is None or _day(moment) == _day(view.snapshot.taken_at_unix_seconds)
     return _clock_text(moment, "%H:%M:%S", dated=not today)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
-from gpuwatch.core.store import Store
+from gpuwatch.core.store import SampledSeries, Store
 from gpuwatch.diagnosis.finding import Advice, Finding, Gain, Look
 from gpuwatch.tui.charts.strips import DOTS, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
@@ -23,7 +23,7 @@ from gpuwatch.tui.panels.gpus import gauge, metrics, scaled_metrics
 from gpuwatch.tui.panels.table import fit_command
 from gpuwatch.tui.panels.time_axis import shown_gpu, shown_process
 from gpuwatch.tui.terminal.frame import plain
-from gpuwatch.tui.view import View
+from gpuwatch.tui.view import Owner, View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import degraded, diagnosis, nothing, starved
 from tests.tui.scenes import drawn, history_of, scene, texts, view_of
@@ -845,6 +845,18 @@ def test_what_was_not_watched_is_told_from_idle() -> None:
     assert sum(re.search(r"│ +not watched +", line) is not None for line in lines) >= 2
     view.timeline = Timeline(300.0)
     assert "not watched" not in "\n".join(drawn(view, 80, 24))
+
+
+def test_what_a_job_did_not_have_is_told_from_what_is_not_kept() -> None:
+    """Of a chart of a job that which is blank since the job began, and before."""
+    view = view_of(scene("starved", 1, seconds=60))
+    now, series = view.window.now, SampledSeries()
+    for ago in range(15, -1, -1):
+        series.add_reading(now - ago, 50.0)
+    view.timeline = Timeline(50.0, now)
+    owner = Owner(now - 32.0, "no workers")
+    (line,) = view.chart(("of the test",), series, 100, 100.0, "worker", owner=owner)
+    assert re.fullmatch(r" +not kept +no workers +[▁-█ ]+", plain(tuple(line)))
 
 
 # -- what charts mean -----------------------------------------------------------------------------
