@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TypeVar
 
 from textual.pilot import Pilot
@@ -29,10 +30,12 @@ from gpuwatch.commands.cli import run as gpuwatch
 from gpuwatch.core.model import Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.recording.hosts.remote import RemoteHost
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.replay import open_tape
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.app import GpuwatchApp, new_engine, replay_app
+from gpuwatch.tui.pages.fleet import Fleet, FleetApp, FleetRow
 from tests.support.long_recording import NIGHT, snapshots
 
 HERE = Path(__file__).parent
@@ -61,6 +64,8 @@ class Shot:
     """What was changed to, a minute ago: the person marked the moment."""
     pieces: tuple[tuple[str, int], ...] = ()
     """Scenarios and how long each held, instead of one: looked at every five seconds."""
+    hosts: tuple[tuple[str, str, int], ...] = ()
+    """Many machines: the name, the scenario (empty: it does not answer) and the GPUs of each."""
     night: bool = False
     """A recording of twelve hours is played (``tests.support.long_recording``)."""
     png: bool = False
@@ -69,6 +74,14 @@ class Shot:
 
 _HOUR = (("healthy", 1500), ("unpinned", 900), ("healthy", 900))
 _TO_AN_HOUR = ("right_square_bracket",) * 5
+
+
+_HOSTS = (
+    *(("node01", "healthy", 8), ("node02", "healthy", 8), ("node03", "starved", 8)),
+    *(("node04", "imbalanced", 4), ("node05", "mixed", 8), ("node06", "checkpoint", 4)),
+    *(("node07", "throttled", 2), ("node08", "healthy", 4), ("node09", "", 0)),
+    *(("node10", "unpinned", 4), ("node11", "lost", 2), ("node12", "healthy", 8)),
+)
 
 
 SHOTS = (
@@ -137,6 +150,9 @@ SHOTS = (
         pieces=_HOUR,
         keys=(*_TO_AN_HOUR, "c", "full_stop"),
     ),
+    Shot("hosts-200x50-light", 200, 50, theme="light", hosts=_HOSTS),
+    Shot("hosts-120x40-dark", 120, 40, hosts=_HOSTS),
+    Shot("hosts-80x24-dark", 80, 24, hosts=_HOSTS),
     Shot("replay-120x40-dark", 120, 40, night=True, keys=("n", "n")),
     Shot("replay-80x24-light", 80, 24, theme="light", night=True, keys=("n", "n")),
     Shot("ascii-80x24", 80, 24, gpus=2, theme="ansi", ascii_mode=True),
@@ -149,6 +165,8 @@ async def take(shot: Shot) -> str:
     """The picture as SVG."""
     if shot.night:
         return await take_replay(shot)
+    if shot.hosts:
+        return await take_hosts(shot)
     clock = ManualClock(seconds=1000.0)
     source = SimulatedSource(shot.scenario, shot.gpus, clock=clock)
     source.options.all_processes = shot.scenario == "no_gpu"
@@ -266,6 +284,41 @@ async def take_replay(shot: Shot) -> str:
         picture = app.drawing.picture()
         player.close()
         return picture
+
+
+def _row(name: str, scenario: str, gpus: int) -> FleetRow:
+    """A host as it is when its newest reading has just come in."""
+    host = RemoteHost(name, ("false",), 1.0)
+    row = FleetRow(host)
+    if not scenario:
+        host.trouble = "Connection timed out"
+        return row
+    clock, engine = ManualClock(seconds=1000.0), new_engine()
+    source = SimulatedSource(scenario, gpus, clock=clock)
+    for _ in range(130):
+        host.latest = source.read()
+        engine.push(host.latest)
+        host.tape = SimpleNamespace(diagnosis=engine.diagnosis, error=None)  # type: ignore[assignment]
+        host._arrived_at = time.monotonic()
+        row.note_readings()
+        clock.advance(1.0)
+    return row
+
+
+async def take_hosts(shot: Shot) -> str:
+    """The list of many machines."""
+    source = SimulatedSource(shot.scenario, shot.gpus)
+    fleet = Fleet([_row(*one) for one in shot.hosts])
+    fleet.selected = "node03"
+    app = FleetApp(source, fleet, opens=False, theme=shot.theme, environment=_COLOURFUL)
+    for one in fleet.members:
+        if isinstance(one.host, RemoteHost):
+            # Those made first are as young as the last.
+            one.host._arrived_at = time.monotonic()
+    async with app.run_test(size=(shot.width, shot.height)) as pilot:
+        app.drawing.redraw()
+        await pilot.pause()
+        return app.drawing.picture()
 
 
 async def _until(pilot: Pilot[int], condition: Callable[[], bool]) -> None:

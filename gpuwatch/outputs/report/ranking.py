@@ -50,7 +50,6 @@ ROWS_SHOWN = 50
 PARAGRAPHS_SHOWN = 20
 TEXT_MOST = 120
 """Characters of a name, or of a change."""
-MAIL = "For a mail or a ticket"
 
 # --- the ranking ------------------------------------------------------------------------------
 

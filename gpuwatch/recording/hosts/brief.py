@@ -59,6 +59,12 @@ class FindingBrief(Struct, frozen=True, omit_defaults=True):
     since_unix_seconds: UnixSeconds | None = None
     cost_gpu_seconds: Amount | None = None
     """GPU time lost to it so far."""
+    lost_share: Amount | None = None
+    """Share of the time of its GPUs that is lost now, 0 to 1."""
+    change: Text = ""
+    """The first change to make, in few words."""
+    gain: Text = ""
+    """``about 1.8x as fast``; empty where nothing is promised."""
 
 
 class JobBrief(Struct, frozen=True):
@@ -157,6 +163,9 @@ def brief_of(snapshot: Snapshot, diagnosis: Diagnosis | None) -> Brief:
                     ),
                     since_unix_seconds=_rounded(one.since_unix_seconds),
                     cost_gpu_seconds=_rounded(one.cost_gpu_seconds),
+                    lost_share=None if one.share_lost is None else round(one.share_lost, 2),
+                    change=_change(one),
+                    gain="" if one.gain is None or not one.promise else one.gain.brief,
                 )
                 for one in (() if diagnosis is None else diagnosis.causes[:FINDINGS_MOST])
             ]
@@ -165,6 +174,12 @@ def brief_of(snapshot: Snapshot, diagnosis: Diagnosis | None) -> Brief:
         jobs=tuple(_parts(snapshot.jobs))[:JOBS_MOST],
         simulated=snapshot.simulated,
     )
+
+
+def _change(finding: Finding) -> str:
+    for advice in finding.advice[:1]:
+        return clean(advice.brief or advice.change, _SUMMARY_LENGTH)
+    return ""
 
 
 def encode(said: Brief | Found) -> str:

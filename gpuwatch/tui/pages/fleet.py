@@ -7,11 +7,13 @@ what runs both.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar
 
@@ -27,20 +29,21 @@ from gpuwatch.core.source import Source
 from gpuwatch.core.store import Column, column_of
 from gpuwatch.core.text import clean
 from gpuwatch.outputs.terminal import Column as TableColumn
-from gpuwatch.recording.hosts.brief import Brief, GpuBrief, upgrade_note
+from gpuwatch.recording.hosts.brief import Brief, FindingBrief, GpuBrief, upgrade_note
 from gpuwatch.recording.hosts.names import install_command
 from gpuwatch.recording.hosts.remote import NEITHER, NO_START, RemoteHost, RemoteTape
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
 from gpuwatch.recording.replay import Tape
 from gpuwatch.tui.app import SWITCH_SECONDS, GpuwatchApp, TapeSource, replay_app, run
-from gpuwatch.tui.charts.strips import FULL, draw_column
+from gpuwatch.tui.charts.strips import draw_column
 from gpuwatch.tui.keys import FLEET_FOOTER, FLEET_KEYS, NOT_IN_FLEET, bindings
-from gpuwatch.tui.pages.layout import Frame, filled, scrolled
+from gpuwatch.tui.pages.layout import Frame, Title, boxed, edge, filled, has_boxes, scrolled
 from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
 from gpuwatch.tui.panels.bars import draw_footer, lost_in_words
-from gpuwatch.tui.panels.findings import SEVERITY_STYLES, severity_sign
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, change_in, severity_sign
+from gpuwatch.tui.panels.gpus import gauge
 from gpuwatch.tui.panels.table import add_cells, add_headings, begin_row, fitting
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, width_of, wrapped
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, right, width_of, wrapped
 from gpuwatch.tui.view import View
 
 # -- the drawing -----------------------------------------------------------------------------------
@@ -48,9 +51,21 @@ from gpuwatch.tui.view import View
 
 SORTS = ("name", "busy", "lost", "finding")
 _SPARK = 30
+_EACH_MOST = 16
+"""GPUs at most that have a bar each in the row of their machine."""
 _JOBS_MOST = 6
-_FOOT_LINES = 5
-"""Lines for what is said of the selected machine, in full."""
+_GPU_CELLS = 39
+"""Cells at least of a GPU of the selected machine, below the list."""
+_BESIDE_GAUGE = 32
+"""Cells of these that are no gauge."""
+
+
+_ASIDE = re.compile(r" \([^()]*\)")
+
+
+def _rows_below(height: int) -> int:
+    """Return how many rows the selected machine has below the list at least."""
+    return 10 if height >= 40 else 8 if height >= 30 else 5 if height >= 20 else 0
 
 
 @dataclass(slots=True)
@@ -61,11 +76,22 @@ class FleetRow:
     busy: deque[Column | None] = field(default_factory=lambda: deque(maxlen=_SPARK))
     """Readings of how busy all its GPUs are, newest last: the mean, between the idlest and the
     busiest."""
+    each: deque[tuple[float | None, ...]] = field(default_factory=lambda: deque(maxlen=_SPARK))
+    """Readings of how busy each is."""
 
     def note_readings(self) -> None:
         """Keep what is known now; to be called once an interval."""
-        means = [gpu.busy_percent.mean for gpu in self.gpus if gpu.busy_percent is not None]
+        busy = tuple([one.busy_percent and one.busy_percent.mean for one in self.gpus])
+        means = [one for one in busy if one is not None]
         self.busy.append(column_of(means, [1.0] * len(means)))
+        if self.each and len(self.each[-1]) != len(busy):
+            self.each.clear()
+        self.each.append(busy)
+
+    @property
+    def busy_of_each(self) -> list[float | None]:
+        """Return the mean of the last 30 readings of each GPU."""
+        return [mean(one) for one in zip(*self.each, strict=True)]
 
     @property
     def current(self) -> Brief | None:
@@ -102,6 +128,7 @@ class FleetRow:
         if brief is None:
             return "", "dim", "connecting"
         text, severity = brief.verdict, ""
+        text = text if width_of(text) <= room else _ASIDE.sub("", text)
         if brief.findings:
             worst = brief.findings[0]
             forms, severity = (worst.summary, *worst.short), worst.severity
@@ -226,10 +253,11 @@ _BUSY = GPU["busy_percent"]
 _COLUMNS: tuple[TableColumn[FleetRow], ...] = (
     TableColumn("HOST", lambda one: one.host.name, "text", style=_bright, sort="name"),
     TableColumn("GPUS", lambda one: str(len(one.gpus) or units.UNKNOWN), rank=3, width=4),
+    TableColumn("EACH", kind="text", rank=5),
     TableColumn(
         _BUSY.heading, lambda one: _BUSY.text(one.busy_percent), rank=1, width=5, sort="busy"
     ),
-    TableColumn("", rank=4, width=_SPARK),
+    TableColumn("LAST 30 READINGS", kind="text", rank=4, width=_SPARK),
     TableColumn("LOST", _lost, rank=2, width=7, style=_lost_style, sort="lost"),
     TableColumn(GPU["memory_used_bytes"].short_heading, _memory, rank=5, width=4),
     TableColumn(GPU["power_watts"].short_heading, _power, rank=7, width=6),
@@ -237,19 +265,38 @@ _COLUMNS: tuple[TableColumn[FleetRow], ...] = (
 )
 
 
-def _columns(view: View, names: int) -> list[TableColumn[FleetRow]]:
-    host, gpus, busy, chart, *rest = _COLUMNS
-    chart = chart._replace(runs=lambda one: _spark(view, one))
-    return [host._replace(width=names), gpus, busy, chart, *rest]
+def _columns(view: View, names: int, each: int, rows: int) -> list[list[TableColumn[FleetRow]]]:
+    """Return the columns of each of the ``rows`` lines of a machine; below the first are charts
+    alone. ``each``: most GPUs of one, of which each has a bar, if any."""
+    host, gpus, bars, busy, chart, *rest = _COLUMNS
+    bars = bars._replace(width=max(4, each))
+    made = []
+    for number in range(rows):
+        charts = (
+            bars._replace(runs=partial(_bars, view, bars.width, rows, number)),
+            chart._replace(runs=partial(_spark, view, rows, number)),
+        )
+        columns = [host._replace(width=names), gpus, charts[0], busy, charts[1], *rest]
+        if number:
+            columns = [one if one.runs else one._replace(cell=lambda _: "") for one in columns]
+        made.append(columns if each else [one for one in columns if one is not charts[0]])
+    return made
 
 
-def _spark(view: View, one: FleetRow) -> list[Run]:
-    columns = [*one.busy]
-    drawn = [
-        draw_column(column, 100.0, view.glyphs, 1)
-        for column in [*[None] * (_SPARK - len(columns)), *columns]
-    ]
-    return [(text, "fed" if tone == FULL else f"fed.{tone}") for text, tone in drawn]
+def _bars(view: View, width: int, rows: int, number: int, one: FleetRow) -> list[Run]:
+    """Return a row of the bars of a machine's GPUs."""
+    means = [column_of([] if busy is None else [busy], [1.0]) for busy in one.busy_of_each[:width]]
+    return _drawn(view, [*means, *[None] * (width - len(means))], rows, number)
+
+
+def _spark(view: View, rows: int, number: int, one: FleetRow) -> list[Run]:
+    return _drawn(view, [*[None] * (_SPARK - len(one.busy)), *one.busy], rows, number)
+
+
+def _drawn(view: View, columns: Sequence[Column | None], rows: int, number: int) -> list[Run]:
+    means = [None if one is None else (one.mean, one.mean, one.mean) for one in columns]
+    drawn = [draw_column(column, 100.0, view.glyphs, rows) for column in means]
+    return [(text[number], f"fed.{tones[number]}") for text, tones in drawn]
 
 
 def _summary(fleet: Fleet, width: int) -> Line:
@@ -275,15 +322,43 @@ def _summary(fleet: Fleet, width: int) -> Line:
     return row.line("label")
 
 
-def _host_line(
-    view: View, one: FleetRow, columns: Sequence[TableColumn[FleetRow]], width: int, on: bool
-) -> Line:
-    row = begin_row(width, view.glyphs, selected=on, focused=on)
-    add_cells(row, columns, one, view.glyphs.ellipsis)
-    severity, style, text = one.says(row.room - 3)
-    row.add(f"{severity_sign(severity, view.glyphs)} " if severity else "  ", style)
-    room = max(0, row.room - 1)
-    return row.add(fit(text, room, view.glyphs.ellipsis), "text" if severity else "label").line()
+def _host_lines(
+    view: View,
+    one: FleetRow,
+    columns: Sequence[Sequence[TableColumn[FleetRow]]],
+    width: int,
+    on: bool,
+) -> list[Line]:
+    """Return a line, and where there is room a second with what to do."""
+    lines = []
+    severity, style, _ = one.says()
+    brief = one.current
+    for number, cells in enumerate(columns):
+        row = begin_row(width, view.glyphs, selected=on, focused=on)
+        add_cells(row, cells, one, view.glyphs.ellipsis)
+        if number == 0:
+            text = one.says(row.room - 3)[2]
+            sign = f"{severity_sign(severity, view.glyphs)} " if severity else "  "
+            room = max(0, row.room - 3)
+            row.add(sign, style)
+            row.add(fit(text, room, view.glyphs.ellipsis), "text" if severity else "label")
+        elif brief is not None and brief.findings:
+            _add_cure(row.add("  "), brief.findings[0])
+        lines.append(row.line())
+    return lines
+
+
+def _add_cure(row: Row, finding: FindingBrief) -> None:
+    """Add what to do first, what that gives, and what is lost, as far as there is room."""
+    lost, begin = finding.lost_share, row.used
+    for text, style in (
+        (change_in(finding.change, "", row.room - 1), "value"),
+        (finding.gain, "label"),
+        (f"{units.share(lost)} lost" if lost else "", "label"),
+    ):
+        gap = "  " if row.used > begin else ""
+        if text and width_of(text) + len(gap) < row.room:
+            row.add(gap).add(text, style)
 
 
 def _heading(columns: Sequence[TableColumn[FleetRow]], fleet: Fleet, width: int) -> Line:
@@ -299,24 +374,38 @@ def _numbered(called: str, taken: Collection[str]) -> str:
 
 
 def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
-    """Draw the list: exactly ``height`` lines of exactly ``width`` cells; the selection stays in
-    sight."""
+    """Draw the list, and below it the selected machine: exactly ``height`` lines of exactly
+    ``width`` cells; the selection stays in sight."""
+    boxes = has_boxes(width, height)
+    width -= 2 * boxes
     rows = fleet.rows(view.filter_text)
     names = [one.host.name for one in rows]
     if fleet.selected not in names:
         fleet.selected = names[0] if names else None
     hosts = rows[: len(rows) - len(fleet.jobs)]
     below = len(fleet.jobs) + 2 if fleet.jobs and height >= len(fleet.jobs) + 8 else 0
-    foot = _FOOT_LINES + 1 if height >= 4 * _FOOT_LINES else 0
-    room = max(1, height - 3 - below - foot)
+    foot = _rows_below(height)
+    # Above the selected machine is an edge or a blank.
+    room = max(1, height - 3 - below - (3 if boxes else bool(foot)) - foot)
     place = None if fleet.selected is None else names.index(fleet.selected)
     in_hosts = None if place is None else min(place, max(0, len(hosts) - 1))
-    fleet.offset = scrolled(fleet.offset, in_hosts, room, len(hosts))
     longest = max([width_of(one.host.name) for one in (*fleet.members, *fleet.jobs)], default=4)
+    each = max([len(one.gpus) for one in fleet.members], default=0)
     # The sentence gets a third of the width, and enough to be read.
-    every = _columns(view, max(4, min(24, longest)))
-    columns = fitting(every, max(20, width - max(40, width // 3)))
-    lines, zones = [_summary(fleet, width), _heading(columns, fleet, width)], list[Zone]()
+    named = max(4, min(24, longest))
+    # As many as are there, not as many as a filter leaves.
+    tall = 2 if boxes and room >= 2 * len(fleet.members) else 1
+    columns = [
+        fitting(every, max(20, width - max(40, width // 3)))
+        for every in _columns(view, named, each if each <= _EACH_MOST else 0, tall)
+    ]
+    room //= tall
+    fleet.offset = scrolled(fleet.offset, in_hosts, room, len(hosts))
+    lines, zones = [_summary(fleet, width)], list[Zone]()
+    if boxes:
+        by = ("s", f"sort: {fleet.sort}", "sort")
+        _add_edge(lines, zones, view, width, Title("hosts", (("/", "filter", "app.filter"), by)))
+    lines.append(_heading(columns[0], fleet, width))
     shown: list[FleetRow | str] = [*hosts[fleet.offset : fleet.offset + room]]
     shown += [] if hosts else [f" no host has {view.filter_text!r} (esc clears)"]
     shown += ["", " JOBS ON SEVERAL HOSTS", *fleet.jobs] if below else []
@@ -324,17 +413,96 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
         if isinstance(one, str):
             lines.append(Row(width).add(one, "label").line())
         else:
-            zones.append(Zone(len(lines), 0, width, "host", one.host.name))
             on = one.host.name == fleet.selected
-            lines.append(_host_line(view, one, columns, width, on))
+            drawn = _host_lines(view, one, columns if one in hosts else columns[:1], width, on)
+            places = range(len(lines), len(lines) + len(drawn))
+            zones += [Zone(y, 0, width, "host", one.host.name) for y in places]
+            lines += drawn
     if foot and fleet.chosen is not None:
-        lines = filled(lines, width, height - foot)
-        said = [line for text in fleet.chosen.said() for line in wrapped(text, width - 2)]
-        lines += [Row(width).add(f" {text}", "label").line() for text in said[:_FOOT_LINES]]
+        # Few machines leave it more; the same while some are filtered out.
+        spare = tall * max(0, room - len(fleet.members)) if boxes else 0
+        lines = filled(lines, width, height - 1 - boxes - foot - spare - (1 if boxes else 0))
+        if boxes:
+            title = Title(fleet.chosen.host.name, (("enter", "open", "open"),))
+            _add_edge(lines, zones, view, width, title)
+        lines += _about(view, fleet.chosen, width, foot + spare, named=not boxes)
+    lines = filled(lines, width, height - 1 - boxes)
+    if boxes:
+        _add_edge(lines, zones, view, width, Title())
     left = max(0, len(hosts) - room - fleet.offset)
     keys, pressed = draw_footer(view, width, FLEET_FOOTER, left)
     zones += [zone._replace(y=height - 1) for zone in pressed]
-    return Frame([*filled(lines, width, height - 1), keys], zones)
+    lines.append(keys)
+    return Frame(boxed(lines, view.glyphs) if boxes else lines, zones, None, int(boxes))
+
+
+def _add_edge(lines: list[Line], zones: list[Zone], view: View, width: int, title: Title) -> None:
+    drawn, pressed = edge(view.glyphs, width, title)
+    zones += [zone._replace(y=len(lines)) for zone in pressed]
+    lines += drawn
+
+
+def _about(view: View, one: FleetRow, width: int, rows: int, *, named: bool) -> list[Line]:
+    """Return what was found on a machine, with what to do, and each of its GPUs. ``named``: no
+    title above has its name."""
+    brief, lines = one.current, list[Line]()
+    name = f"{one.host.name}: " if named else ""
+    if brief is None or not brief.findings:
+        first, *more = one.said()
+        first = first if named else first.removeprefix(f"{one.host.name}: ")
+        for text in (first, *more):
+            lines += [
+                Row(width).add(f" {line}", "label").line() for line in wrapped(text, width - 2)
+            ]
+    for finding in () if brief is None else brief.findings:
+        lines += _finding(view, finding, width, name)
+        name = ""
+    gpus = _gpus(view, one, width, rows - len(lines) - 1)
+    blank_line = [Row(width).line()] if gpus else []
+    return filled([*lines, *blank_line, *gpus], width, rows)
+
+
+def _finding(view: View, finding: FindingBrief, width: int, name: str) -> list[Line]:
+    """Return its sentence, and below it what to do, what that gives, and what is lost."""
+    style = SEVERITY_STYLES.get(finding.severity, "warn")
+    room = width - 4
+    forms = [name + text for text in (finding.summary, *finding.short)]
+    text = next((one for one in forms if width_of(one) <= room), forms[-1])
+    first = Row(width).add(f" {severity_sign(finding.severity, view.glyphs)} ", style)
+    first.add(fit(text, room, view.glyphs.ellipsis), style)
+    second = Row(width).add("   ")
+    _add_cure(second, finding)
+    return [first.line(), second.line()]
+
+
+def _gpus(view: View, one: FleetRow, width: int, rows: int) -> list[Line]:
+    """Return GPUs in columns, as many as have room: how busy each is, its memory, power, heat."""
+    gpus, busy = one.gpus, one.busy_of_each
+    if rows <= 0 or not gpus:
+        return []
+    columns = max(1, min(4, (width - 1) // _GPU_CELLS))
+    cells = (width - 1) // columns
+    # The last line says how many have none.
+    shown = len(gpus) if len(gpus) <= rows * columns else (rows - 1) * columns
+    each = -(-shown // columns)
+    lines = []
+    for place in range(each):
+        row = Row(width)
+        for column, number in enumerate(range(place, shown, each)):
+            row.pad_to(column * cells).add(f" {number:>3}", "title")
+            _add_gpu(view, row, gpus[number], busy[number], cells - _BESIDE_GAUGE)
+        lines.append(row.line())
+    if shown < len(gpus):
+        lines.append(Row(width).add(f"   {len(gpus) - shown} more", "dim").line())
+    return lines
+
+
+def _add_gpu(view: View, row: Row, gpu: GpuBrief, busy: float | None, cells: int) -> None:
+    row.add(right(units.percent(busy), 5), "value").add(" ")
+    row.add_runs(gauge(view.glyphs, (busy or 0.0) / 100.0, cells, "gauge"), cells)
+    row.add(right(units.percent(gpu.memory_percent), 5), "text").add(" mem", "label")
+    row.add(right(units.watts(gpu.power_watts), 6), "text")
+    row.add(right(units.celsius(gpu.temperature_celsius), 5), "text")
 
 
 # -- the screen and its application ----------------------------------------------------------------

@@ -66,8 +66,8 @@ class TableRow(NamedTuple):
     together: tuple[Process, ...] = ()
     """The loader workers of one parent in one row: ``process`` is their mean, with the key of the
     first."""
-    matches: bool = True
-    """False if it is there for its kin alone, which match the filter."""
+    matches: int = 1
+    """Processes of the row that match the filter; 0: it is there for its kin, which do."""
 
     @property
     def key(self) -> RowKey:
@@ -85,18 +85,20 @@ def table_rows(view: View, room: int) -> list[TableRow]:
         # They stand in the order of the numbers that are shown.
         every = [shown_process(view, one, one.gpu_uuid) for one in every]
     ordered = sorted(every, key=_sort_key(view), reverse=view.reverse)
-    wanted = _wanted(view)
+    found = set(map(row_key, filter(_wanted(view), ordered)))
     branch, families = [""] * len(ordered), dict[ProcessKey, tuple[Process, ...]]()
     members = _members(view)
     if view.tree:
         ordered, families = in_room(
-            *(view, _as_tree(view, ordered, wanted), room, partial(_family, members)),
+            *(view, _as_tree(view, ordered, found), room, partial(_family, members)),
             # A match stays in sight.
-            lambda one: one.gpu_uuid is not None or (bool(view.filter_text) and wanted(one)),
+            lambda one: (
+                one.gpu_uuid is not None or (bool(view.filter_text) and row_key(one) in found)
+            ),
         )
         branch = branches([(one.pid, one.parent_pid) for one in ordered], view.glyphs)
     else:
-        ordered = [process for process in ordered if wanted(process)]
+        ordered = [process for process in ordered if row_key(process) in found]
     labels = {gpu.uuid: units.gpu_label(gpu) for gpu in snapshot.gpus}
     # What was reported then is not kept of each rank.
     jobs = snapshot.jobs if view.timeline.moment is None else ()
@@ -113,7 +115,7 @@ def table_rows(view: View, room: int) -> list[TableRow]:
             waits.get(key, ""),
             *_command(process, members.get(key), len(together)),
             together=together,
-            matches=not view.filter_text or any(map(wanted, together or (process,))),
+            matches=sum([row_key(one) in found for one in together or (process,)]),
         )
         for process, before in zip(ordered, branch, strict=False)
         for key in (process.key,)
@@ -239,15 +241,13 @@ def _rows_of_gpu(processes: Sequence[Process], uuid: str) -> set[RowKey]:
     return {row_key(process) for process in found}
 
 
-def _as_tree(
-    view: View, ordered: Sequence[Process], wanted: Callable[[Process], bool]
-) -> list[Process]:
+def _as_tree(view: View, ordered: Sequence[Process], found: set[RowKey]) -> list[Process]:
     """Children under their parents. One that is wanted keeps its ancestors in sight, a match of a
     filter also all below it; a process on several GPUs has a row for each and its children under
     the first."""
     present = {process.pid: process for process in ordered}
     if not any(one.parent_pid in present for one in ordered):
-        return [process for process in ordered if wanted(process)]
+        return [process for process in ordered if row_key(process) in found]
     children: dict[int, list[Process]] = {}
     roots: list[Process] = []
     for process in ordered:
@@ -257,8 +257,8 @@ def _as_tree(
         else:
             roots.append(process)
     _sort_by_family(ordered, roots, children)
-    found = [process for process in ordered if wanted(process)]
-    keep = _with_kin(found, present, children if view.filter_text else {})
+    wanted = [process for process in ordered if row_key(process) in found]
+    keep = _with_kin(wanted, present, children if view.filter_text else {})
     out: dict[RowKey, Process] = {}
     # Torn parent links can form a loop, which no root leads to: nobody may be hidden for it.
     for start in (*roots, *ordered):
@@ -470,7 +470,8 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         if found is None or found[0] != shown:
             row = begin_row(width, view.glyphs, selected=selected, focused=focused)
             line = _line(view, row, entry, chosen)
-            found = shown, line if is_kept and entry.matches else stepping_back(line)
+            out_of_it = bool(view.filter_text) and not entry.matches
+            found = shown, stepping_back(line) if out_of_it or not is_kept else line
         kept[key] = found
         lines.append(found[1])
     view.kept["rows"] = form, kept
@@ -514,15 +515,14 @@ def _notes(view: View, table: Sequence[TableRow], *, is_kept: bool) -> list[str]
     """Notes on the list, in full and shorter: a filter in force matters more than the count, and
     that its numbers are not kept of the moment shown. While a line is typed that has the filter."""
     gpu_only = ["this GPU only"] if view.this_gpu_only else []
+    total = sum(max(one.matches, 0 if view.filter_text else 1) for one in table)
     if not view.filter_text:
-        total = sum(max(1, len(one.together)) for one in table)
         counts = [count_of(view, total, is_kept=is_kept), count_of(view, total)]
         return [", ".join([*gpu_only, count]) for count in counts] + gpu_only
-    wanted, every = _wanted(view), () if view.snapshot is None else view.snapshot.processes
-    found = f"{sum(map(wanted, every))} of "
+    every = 0 if view.snapshot is None else len(view.snapshot.processes)
     text = [fit(view.filter_text, 24, view.glyphs.ellipsis)] if view.prompt is None else []
     parts = [*text, *gpu_only]
-    counts = [f"{found}{count_of(view, len(every))}", f"{found}{len(every)}"]
+    counts = [f"{total} of {count_of(view, every)}", f"{total} of {every}"]
     forms = [[*parts, count] for count in counts] + [one for one in (parts, text) if one]
     return ["filter: " + ", ".join(one) for one in forms]
 

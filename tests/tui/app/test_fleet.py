@@ -1,5 +1,6 @@
 """Many machines on one screen: what a row says, keys, jobs on several hosts, opening one."""
 
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -92,8 +93,8 @@ def test_a_row_says_what_a_host_does_and_what_is_wrong(fleet: Fleet) -> None:
     text = lines(fleet, 200)
     top = " ".join(text[0].split())
     assert top == "gpuwatch 5 hosts 2 not connected 4 GPUs 68% busy 0.6 of 4 GPUs' time lost"
-    rows = {line[1:].split()[0]: " ".join(line.split()) for line in text[2:7]}
-    assert "2 97%" in rows["alpha"]
+    rows = {line[1:].split()[0]: " ".join(line.split()) for line in text[2:] if line[1:].strip()}
+    assert "2 ▇▇ 97%" in rows["alpha"]
     assert "50% 700W 61C Both GPUs are kept busy: 97%." in rows["alpha"]
     assert "0.6 50% 700W" in rows["beta"]
     assert starved(machine("b", 30.0)).summary[:30] in rows["beta"]
@@ -101,6 +102,31 @@ def test_a_row_says_what_a_host_does_and_what_is_wrong(fleet: Fleet) -> None:
     assert "The driver is not loaded." in rows["gamma"]
     assert "nothing for 1m15: Connection refused" in rows["delta"]
     assert rows["epsilon"].endswith("connecting")
+
+
+def test_the_selected_host_says_what_to_do_and_has_each_of_its_gpus(fleet: Fleet) -> None:
+    """Below the list: every finding, its cure, what is lost, and the means of GPUs."""
+    fleet.selected = "beta"
+    text = lines(fleet, 120, 40)
+    at = next(at for at, line in enumerate(text) if "─ beta ─ enter open ─" in line)
+    below = [" ".join(line.strip("│").split()) for line in text[at + 1 :]]
+    assert below[0] == f"▲ {starved(machine('b', 30.0)).summary}"
+    assert below[1] == "num_workers 2 -> 8 60% lost"
+    assert below[2] == ""
+    busy = re.findall(r"(\d) (\d+)% ━", below[3])
+    assert busy == [("0", "30"), ("1", "50")]
+
+
+def test_hosts_have_two_lines_where_all_of_them_have_room(fleet: Fleet) -> None:
+    """The second has what to do; as many while a filter leaves few of many."""
+    text = lines(fleet, 120, 40)
+    at = next(at for at, line in enumerate(text) if " beta " in line)
+    assert " num_workers 2 -> 8" in text[at + 1]
+    assert " gamma " in text[at + 2]
+    many = Fleet([host(f"node{n}", machine("a", 50.0)) for n in range(30)])
+    for filter_text, count in (("", 24), ("node1", 11)):
+        text = lines(many, 120, 40, filter_text=filter_text)
+        assert len([line for line in text if re.match("│.node", line)]) == count
 
 
 @pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda one: one.name)
@@ -230,7 +256,7 @@ def test_a_job_on_several_hosts_is_a_row_of_its_own() -> None:
             *(["▌alpha", "2"], ["beta", "1"], [], ["JOBS", "ON"], ["job", "4711"]),
             ["train.py", "-"],
         ]
-        assert " ".join(text[6].split()).startswith("job 4711 3 75%")
+        assert " ".join(text[6].split()).startswith("job 4711 3 ▇▇▃ 75%")
         assert [gpu.identity.machine for gpu in whole.latest.gpus] == ["alpha", "alpha", "beta"]
         assert [gpu.reading.busy_percent for gpu in whole.latest.gpus] == [98.0, 96.0, 30.0]
         for place, busy in enumerate((10.0, 20.0)):
