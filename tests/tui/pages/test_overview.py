@@ -546,7 +546,7 @@ def test_what_is_below_a_match_stays_and_steps_back() -> None:
     how many match, of how many."""
     view = view_of(scene("starved", 2), filter_text="torchrun")
     rows = processes.table_rows(view, 99)
-    assert [row.matches for row in rows] == [True] + [False] * 6
+    assert [row.matches for row in rows] == [1] + [0] * 6
     lines = overview.draw(view, 120, 40).lines
     assert any("filter: torchrun, 1 of 7" in plain(line) for line in lines)
     (rank,) = [line for line in lines if "rank 1:" in plain(line)]
@@ -555,7 +555,7 @@ def test_what_is_below_a_match_stays_and_steps_back() -> None:
     assert processes.table_rows(view, 3)[0].matches
     view.filter_text = "rank"
     rows = processes.table_rows(view, 99)
-    assert [row.matches for row in rows] == [False, True, False, False, True, False, False]
+    assert [row.matches for row in rows] == [0, 1, 0, 0, 1, 0, 0]
 
 
 def test_a_process_alone_on_its_gpu_is_as_busy_as_that() -> None:
