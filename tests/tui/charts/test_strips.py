@@ -110,6 +110,15 @@ def test_the_highest_is_marked_where_columns_are_longer_than_a_swing() -> None:
         assert (f"fed.{HIGHEST}" in styles) == marked
 
 
+def test_a_dip_between_high_bars_has_no_line_above_it() -> None:
+    """It would stand beside the tops of bars of means, and say nothing that these do not."""
+    series = SampledSeries()
+    for tenth in range(1, 101):
+        series.add_reading(tenth / 10, 0.0 if 50 < tenth <= 55 else 99.0)
+    lines = Strip().draw(series, TimeWindow(10.0, 10.0), 10, 100.0, UNICODE, "fed", 4, ())
+    assert f"fed.{HIGHEST}" not in {style for line in lines for _, style in line}
+
+
 def test_ascii_bars_are_of_one_ramp() -> None:
     """A bar is full up to its mean with a step of its height on top, and hatched up to the highest;
     a dot at the bottom is zero and stands nowhere else."""
