@@ -187,7 +187,7 @@ async def take(shot: Shot) -> str:
     )
     if shot.prints:
         app.view.job.output = _Printed()
-        app.view.job.output_name = "~/.local/state/gpuwatch/runs/20240305-120431-train.py-4242.log"
+        app.view.job.output_name = "~/.local/state/gpuwatch/runs/20231114-214144-train.py-4242.log"
     async with app.run_test(size=(shot.width, shot.height)) as pilot:
         last: Snapshot | None = None
         for scenario, seconds in shot.pieces:

@@ -20,7 +20,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from operator import attrgetter, mul
+from operator import attrgetter, itemgetter, mul
 from struct import pack_into, unpack
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
@@ -1076,8 +1076,11 @@ _JOB_READINGS = (
     "read_bytes_per_second", "write_bytes_per_second", "data_wait_share", "compute_share",
     *FINE_JOB_SERIES,
 )  # fmt: skip
-JOB_SERIES = (*_JOB_READINGS, "data_wait_least_share", "data_wait_most_share")
-"""Series of a job; ``least`` and ``most`` are those of its ranks."""
+JOB_SERIES = (
+    *_JOB_READINGS, "data_wait_least_share", "data_wait_most_share", "compute_of_most_share",
+)  # fmt: skip
+"""Series of a job; ``least`` and ``most`` are those of its ranks, the last of the one that waits
+most."""
 
 JOB_READINGS_KEPT = 600
 PROCESS_READINGS_KEPT = 256
@@ -1094,6 +1097,7 @@ _gpu_values = attrgetter(*GPU_SERIES)
 _host_values = attrgetter(*HOST_SERIES)
 _process_values = attrgetter(*PROCESS_SERIES)
 _job_readings = attrgetter(*_JOB_READINGS)
+_first = itemgetter(0)
 
 
 class Store:
@@ -1324,9 +1328,11 @@ def _charted(bands: Mapping[str, Band], names: tuple[str, ...]) -> dict[Hashable
 
 
 def _job_values(job: Job) -> tuple[float | None, ...]:
-    waits = [loop.data_wait_share for loop in job.loops if loop.data_wait_share is not None]
-    least, most = (min(waits), max(waits)) if waits else (None, None)
-    return (*_job_readings(job), least, most)
+    waits = [(loop.data_wait_share, loop) for loop in job.loops if loop.data_wait_share is not None]
+    if not waits:
+        return (*_job_readings(job), None, None, None)
+    least, (most, slow) = min(waits, key=_first)[0], max(waits, key=_first)
+    return (*_job_readings(job), least, most, slow.compute_share)
 
 
 def without_late(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:

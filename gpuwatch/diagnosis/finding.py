@@ -212,6 +212,8 @@ class Finding:
     minute or the pauses remembered; ``None``: nothing is lost, or only ``cost_share`` is known."""
     lost_of_seconds: float | None = None
     """Length of that time."""
+    wait_share: float | None = None
+    """Share of it for which each of the others waits for those that are ``late``, 0 to 1."""
     cost_gpu_seconds: float | None = None
     """GPU time lost to it so far."""
     idle_seconds_lost: tuple[tuple[GpuKey, float], ...] = ()
@@ -573,6 +575,7 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         cost_share=_share(members),
         lost_share=_share_now(members),
         lost_of_seconds=highest(one.lost_of_seconds for one in members),
+        wait_share=mean(one.wait_share for one in members),
         cost_gpu_seconds=total(one.cost_gpu_seconds for one in members),
         idle_seconds_lost=(),
         watched_gpu_seconds=_watched(members),

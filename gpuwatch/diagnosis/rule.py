@@ -41,6 +41,9 @@ class Firing:
     """GPUs of the firing that the other GPUs wait for."""
     lost_share: float | None = None
     """0 to 1: the share of the window's time those GPUs lost to it; ``None``: nothing is lost."""
+    wait_share: float | None = None
+    """0 to 1: for how much of it the others wait for those that are ``late``, as the summary has
+    it."""
     lost_while_busy: bool = False
     """Whether ``lost_share`` was lost while a kernel was resident, though the rule is one of idle
     time."""

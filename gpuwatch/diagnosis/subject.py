@@ -244,6 +244,7 @@ class Subject:
             ruled_out=tuple(self._ruled_out(window, ranked)),
             lost_share=lost_share,
             lost_of_seconds=None if lost_share is None else lost_of,
+            wait_share=firing.wait_share,
         )
 
     def _with_what_was_lost(self, finding: Finding) -> Finding:

@@ -141,6 +141,8 @@ class JobView:
     offset: int = 0
     most_rows: int = 0
     """Most rows that its processes took: between epochs their loader workers may be gone."""
+    most_members: int = 0
+    """Most processes that it had."""
     write_report: Callable[[int], Sequence[Line]] | None = None
     """The report of a job that has ended, as lines for a width."""
     report_offset: int = 0
@@ -158,7 +160,7 @@ class JobView:
         self.last = self.alive = None
         self.findings, self.decided = (), False
         self.gone_at_unix_seconds = self.selected = self.exit_code = None
-        self.offset = self.report_offset = self.most_rows = 0
+        self.offset = self.report_offset = self.most_rows = self.most_members = 0
         self.write_report = None
 
 

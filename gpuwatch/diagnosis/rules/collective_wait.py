@@ -384,6 +384,7 @@ def _firing(
         gpus=words.keys([late, *others]),
         late=words.keys([late]),
         lost_share=lost,
+        wait_share=split.gap if sure else None,
         hold_seconds=0.0 if sure and doing.known else HEDGED_SECONDS,
     )  # fmt: skip
 

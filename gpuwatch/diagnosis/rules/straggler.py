@@ -133,6 +133,7 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
         gpus=keys([odd, *others]),
         late=keys([odd]),
         lost_share=lost,
+        wait_share=lost,
     )
 
 
@@ -189,6 +190,7 @@ def _by_work(window: Window, gpus: list[GpuFacts]) -> Firing:
         gpus=keys([odd, *others]),
         late=keys([odd]),
         lost_share=lost * len(others) / len(gpus),
+        wait_share=lost,
     )
 
 

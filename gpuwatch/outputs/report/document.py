@@ -504,8 +504,15 @@ def verdict_parts(report: Report) -> tuple[str, str]:
         return head, ""
     why = _lead_words(report, lead) if lead is not None else _nothing(report)
     others = len(_worst(report)) - isinstance(lead, Group)
-    more = f"{units.plural(others, 'other finding')} below." if others > 0 else ""
+    more = f"{units.plural(others, 'other finding')} below{_in_all(report)}." if others > 0 else ""
     return head, " ".join(part for part in (why, *_rests(report), more) if part)
+
+
+def _in_all(report: Report) -> str:
+    """Return what was lost to several findings, for the end of a sentence."""
+    costs = [group.cost for group in groups(report) if group.cost]
+    cost = words.cost(sum(costs), report) if len(costs) > 1 else ""
+    return f"; lost in all: {cost}" if cost else ""
 
 
 def besides_findings(report: Report) -> str:
@@ -729,10 +736,7 @@ def watched_sentence(report: Report) -> str:
     duration, covered = report.duration_seconds, report.time.covered_seconds
     if duration - covered <= max(2.0, 0.02 * duration):
         return ""
-    return (
-        f"Watched for {units.age(covered)} of it ({units.percent(100.0 * covered / duration)}); "
-        "this report covers only that time."
-    )
+    return f"Only {units.percent(100.0 * covered / duration)} of its run was watched."
 
 
 def job_facts(job: JobUsage) -> list[tuple[str, str]]:
@@ -1272,6 +1276,10 @@ TITLE_CELLS = 100
 PROBLEMS_SHOWN = {"text": 4, "page": 12}
 
 
+ABOUT = "What it was"
+"""The title of the section on what ran, when and where."""
+
+
 def report_document(report: Report, form: str, *, previous: Report | None = None) -> Document:
     """Return the document, for ``form`` (``text`` or ``page``): the verdict, what to do, the
     charts, what it is about, and then all else. ``previous``: the run before this one."""
@@ -1283,7 +1291,7 @@ def report_document(report: Report, form: str, *, previous: Report | None = None
     sections = [
         Section("", list(_head(report, form, previous))),
         Section("Over time", [timeline(report)]),
-        Section("What it was", list(_about(report))),
+        Section(ABOUT, list(_about(report))),
         Section("Findings", [group.evidence() for group in groups(report)]),
         Section("GPUs", list(gpu_blocks(report, form))),
         Section("Phases", list(phase_blocks(report, form)) if several else []),

@@ -202,6 +202,8 @@ def _timeline(made: Timeline) -> Iterable[str]:
         # The charts below are high: from their hours to the findings is a long way.
         yield hours
     cpu = [] if made.cpu is None else [made.cpu]
+    # Before what it explains: the charts are high.
+    yield _legend(made)
     if made.gpus or cpu:
         yield _framed("heads", "busy", "", "mean")
     for place, row in enumerate([*made.gpus, *made.others, *cpu]):
@@ -210,7 +212,6 @@ def _timeline(made: Timeline) -> Iterable[str]:
         kind += " fed" if row in made.gpus else ""
         yield _row(report, row, f"{name}b{place}", f"{what} over time, 0 to 100%", kind.strip())
     yield hours
-    yield _legend(made)
     yield "</div>"
 
 
@@ -226,6 +227,8 @@ def _axis(report: Report) -> str:
 def _row(report: Report, row: Row, name: str, title: str, kind: str = "") -> str:
     of = f"<small>{escape(row.of)}</small>" if row.of else ""
     label = f"<b>{escape(row.label)}</b>{of}"
+    if "main" in kind:
+        label += '<div class="scale" aria-hidden="true"><i>100</i><i>50</i><i>0</i></div>'
     if row.profile is None:
         return _framed(kind, label, _element("span", row.missing, "note"), row.end)
     # The last bucket reaches beyond the end.
@@ -469,6 +472,10 @@ overflow:hidden;text-overflow:ellipsis}
 .row>.end{font-size:14px;font-weight:600;text-align:right;font-variant-numeric:tabular-nums}
 .row svg{display:block;width:100%;height:46px;background:var(--faint);border-radius:3px}
 .row.main svg{height:150px}
+.row.main{position:relative}
+.scale{position:absolute;left:134px;top:1px;bottom:1px;width:38px;display:flex;flex-direction:column;
+justify-content:space-between;text-align:right}
+.scale i{font-style:normal;font-size:11.5px;line-height:1;color:var(--soft)}
 .row.lane{padding:1px 0}
 .row.lane>.name{white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
 .row.lane svg{height:16px;background:none}
@@ -554,7 +561,7 @@ main{padding:18px 14px 40px}.verdict{font-size:22px}.why{font-size:15.5px}
 .row>.draw{grid-column:1/-1;grid-row:2}
 .row svg{height:38px}
 .row.axis>.draw{grid-row:1}
-.row.axis>.name,.row.axis>.end{display:none}
+.row.axis>.name,.row.axis>.end,.scale{display:none}
 .ticks span.odd{display:none}
 .small{grid-template-columns:minmax(0,1fr)}
 .small .row{grid-template-columns:70px minmax(0,1fr) 82px}

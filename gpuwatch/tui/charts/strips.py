@@ -13,12 +13,12 @@ moves in steps of several columns.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
 from math import ceil
-from operator import itemgetter
+from operator import itemgetter, truediv
 from typing import NamedTuple, Protocol
 
 from gpuwatch.core.store import PolledThenSampled, Series, bucket_index
@@ -317,6 +317,49 @@ class Columns(Protocol):
     def columns(self, end: float, column_seconds: float, count: int) -> Sequence[Column | None]: ...
 
 
+Combine = Callable[[Sequence[Column | None]], Column | None]
+"""Makes one column of those that several series have at the same time."""
+
+
+def means(columns: Sequence[Column | None]) -> Column | None:
+    """Return the means of their minima, means and maxima."""
+    known = [one for one in columns if one is not None]
+    if not known:
+        return None
+    low, middle, high = map(truediv, map(sum, zip(*known, strict=True)), [len(known)] * 3)
+    return low, middle, high
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Series made of several. Two of the same ``names`` are equal, and what was drawn of one holds
+    for the other."""
+
+    names: Hashable
+    find: Callable[[], Sequence[Columns | None]] = field(compare=False)
+    combine: Combine = means
+
+    def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
+        parts = [s.columns(end, column_seconds, count) for s in self.find() if s is not None]
+        return [self.combine(column) for column in zip(*parts, strict=True)] or [None] * count
+
+
+@dataclass(frozen=True, slots=True)
+class Smoothed:
+    """Series of which each column is the mean of so many seconds up to it."""
+
+    series: Columns
+    seconds: float
+
+    def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
+        before = int(self.seconds / column_seconds)
+        every = self.series.columns(end, column_seconds, count + before)
+        return [
+            None if every[at] is None else means(every[at - before : at + 1])
+            for at in range(before, len(every))
+        ]
+
+
 class Held(NamedTuple):
     """Stretch of time in which something held up what a chart shows."""
 
@@ -328,6 +371,8 @@ class Held(NamedTuple):
     work: Columns | None = None
     """Part of what is busy that was work, where it was read: only what is above it has the hue. If
     it is not ``of_busy``, the work alone is drawn."""
+    rest: str = ""
+    """The hue of the room above columns of which a part was work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -586,6 +631,7 @@ def _parts(
         count = max(0, stop - first)
         busy = one.style if one.work is None else f"{style}+{one.style}"
         ground = "" if one.of_busy else f"/{one.style}"
+        busy += f"/{one.rest}" if one.rest else ""
         styles[first : first + count] = [busy if one.of_busy else style + ground] * count
         idle[first : first + count] = [one.style + ground] * count
     for at in [match.start() for match in re.finditer(" ", bottom)]:

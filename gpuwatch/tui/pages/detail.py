@@ -358,7 +358,7 @@ def _charts(view: View, live: Gpu) -> list[Trace]:
     busy, *scaled = scaled_metrics(view, gpu, 120)
     unscaled = {one.field.name for one in scaled if one.limit is None}
     named = rule_of(found[0].rule).charts if (found := about_gpu(view.diagnosis, gpu.uuid)) else ()
-    work = work_said(view, gpu, state)
+    work = work_said(view, state, gpu)
     charts = [
         Trace(
             kind="gpu",

@@ -5,6 +5,7 @@ then the screens.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -27,7 +28,7 @@ from gpuwatch.core.registry import GPU, LOOP, MEMBER, PROCESS, Field
 from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, WAITING
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
 from gpuwatch.outputs.terminal import Column
-from gpuwatch.tui.charts.strips import Columns, TimeWindow, mean_shown
+from gpuwatch.tui.charts.strips import Columns, TimeWindow, Together, mean_shown
 from gpuwatch.tui.keys import JOB_FOOTER, JOB_KEYS, REPORT_FOOTER, REPORT_KEYS, Footer, bindings
 from gpuwatch.tui.pages.layout import (
     BOTTOM,
@@ -59,7 +60,7 @@ from gpuwatch.tui.pages.screen import (
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
 from gpuwatch.tui.panels.gpus import GAUGED, LEAD, GpuPainter, common_limits, is_held_back, state_of
-from gpuwatch.tui.panels.job_charts import Together, has_reported
+from gpuwatch.tui.panels.job_charts import has_reported
 from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window, title_of
 from gpuwatch.tui.panels.table import (
     add_cells,
@@ -150,7 +151,8 @@ def _fact_rows(page: Page) -> int:
     assert page.job is not None
     height = page.tall
     # What to do comes before what it is.
-    wanted = 0 if height < 14 else 2 if height < 18 or _fits_in_two(page) else 3
+    two = height < 18 or _fits_in_two(page) or job_charts.are_compared(page)
+    wanted = 0 if height < 14 else 2 if two else 3
     wanted += height >= 14 and has_reported(page.view, page.job)
     return max(0, min(wanted, page.room - job_charts.count_of(page) - 3))
 
@@ -294,53 +296,65 @@ def _cores(job: Job, host: Host) -> list[Run]:
 
 
 def _gpu_rows(page: Page) -> int:
-    """Return a row for each GPU while they leave room for the rest, else one for all. What the GPUs
-    do once the job has ended is not about it."""
-    count, height = len(page.gpus), page.tall
+    """Return a row for each GPU, or for all that show the same where a finding sets some apart,
+    while they leave room for the rest, else one for all. What the GPUs do once the job has ended is
+    not about it."""
+    height = page.tall
     room = page.room - page.table_least - job_charts.count_of(page)
-    if page.decided["report"] or count == 0 or room < 1:
+    groups, compared = job_charts.groups_of(page), job_charts.are_compared(page)
+    if not compared and len(page.gpus) > _MOST_AS_ONE:
+        groups = [[gpu] for gpu in page.gpus]
+    page.decided["in lines"] = groups
+    if page.decided["report"] or not page.gpus or room < 1 or (compared and height < 14):
         return 0
     most = 1 if height < 20 else 2 if height < 30 else 4 if height < 40 else 8
-    return count if count <= min(most, room) else 1
+    return len(groups) if len(groups) <= min(most, room) else 1
+
+
+_MOST_AS_ONE = 4
+"""GPUs at most that have one line together; of more each has a strip."""
 
 
 def _shared_limits(page: Page) -> str:
     """Return the name and the limits of GPUs that are all of a kind, for the title of the page;
     nothing where it has none or no room, or they have one line together."""
-    job, each = page.job, page.rows.get("gpus", 0) == len(page.gpus)
+    job, groups = page.job, page.decided.get("in lines", ())
+    each = page.rows.get("gpus", 0) == len(groups) > 0
     if job is None or not page.boxed or not each:
         return ""
     kind, least = common_limits(page.gpus), width_of(brief_command(job.command or ""))
-    if kind and not page.decided["each_gpu"] and page.rows["gpus"] > 1:
-        # In the lines they would take the room of the charts.
-        least = min(least, page.width // 2)
-        # Nothing in the lines says what their numbers are.
+    if kind:
         names = [GPU[name].short for name in GAUGED]
         kind = [kind[0], *map("/".join, zip(names, kind[1:], strict=True))]
+    if not page.decided["apart"] and page.rows["gpus"] > 1:
+        # In the lines they would take the room of the charts.
+        least = min(least, page.width // 2)
     limits = "  ".join(kind)
     room = page.width - width_of(limits) - _TITLE_ENDS
     return limits if least <= room else ""
 
 
 def _draw_gpus(page: Page, rows: int) -> Drawn:
-    if rows != len(page.gpus):
+    groups: list[list[Gpu]] = page.decided["in lines"]
+    if rows != len(groups):
         shown = [shown_gpu(page.view, gpu) for gpu in page.gpus]
         waits = any(state_of(page.view, gpu) is WAITING for gpu in page.gpus)
         return [_gpu_summary(shown, page.width, waits=waits)], []
     lead, _ = job_charts.span(page.width)
-    alike = bool(_shared_limits(page))
     painter = GpuPainter(
-        *(page.view, page.gpus, page.width, GpuStyle.SINGLE),
+        # Of those that show the same one stands for all.
+        *(page.view, [group[0] for group in groups], page.width, GpuStyle.SINGLE),
         marked=False,
         lead=lead,
-        alike=alike,
+        alike=bool(_shared_limits(page)),
         headed=False,
+        index_width=max([width_of(units.ranges(map(units.gpu_label, one))) for one in groups]),
     )
-    if not page.decided["each_gpu"] and rows > 1:
+    if not page.decided["apart"] and rows > 1:
         # Their mean has the chart below.
         page.decided["beside"] = painter.cells_beside - 1
         return [line for gpu in page.gpus for line in painter.draw(gpu, 1)], []
-    return [painter.brief(gpu) for gpu in page.gpus], []
+    return [painter.brief(group) for group in groups], []
 
 
 GPUS = Panel("gpus", _gpu_rows, _draw_gpus)
@@ -414,6 +428,13 @@ class TreeRow:
     """Report of this rank on its own loop."""
     machine: str | None = None
     """Machine of it and its children, for the topmost of a job on several machines."""
+    workers: JobMember | None = None
+    """Mean of its loader workers, where they have no row."""
+    worker_count: int = 0
+    workers_hue: str = ""
+    """The colour of that number, where the leading finding is about them."""
+    sm_active_percent: float | None = None
+    """Of its GPUs, where nothing else runs on them."""
     is_late: bool = False
     """The others wait for this rank."""
     hue: str = ""
@@ -434,6 +455,7 @@ def _style(_row: TreeRow, text: str) -> str:
 
 _CPU = MEMBER["cpu_percent"]
 _GPU_BUSY, _GPU_MEMORY = PROCESS["gpu_busy_percent"], PROCESS["gpu_memory_bytes"]
+_SM_ACTIVE = GPU["sm_active_percent"]
 _DATA_WAIT, _IN_STEPS = LOOP["data_wait_share"], LOOP["compute_share"]
 
 
@@ -470,11 +492,31 @@ def _gpu_memory(row: TreeRow) -> str:
     return _GPU_MEMORY.text(total(p.gpu_memory_bytes for p in row.on_gpus)) if row.on_gpus else ""
 
 
+_WORKERS = "WORKERS"
+
+
+def _workers(row: TreeRow) -> str:
+    """Return the mean CPU of each of its loader workers and how many they are."""
+    one, width = row.workers, len(_WORKERS)
+    return "" if one is None else share_of_each(_CPU.text(one.cpu_percent), row.worker_count, width)
+
+
+def _sm_active(row: TreeRow) -> str:
+    is_known = any(one.gpu_busy_percent is not None for one in row.on_gpus)
+    return _SM_ACTIVE.text(row.sm_active_percent) if is_known else ""
+
+
 COLUMNS: tuple[Column[TreeRow], ...] = (
     Column("PID", lambda r: "" if r.together else str(r.member.own_pid), width=8, style=_style),
     Column("S", lambda r: r.member.state or "-", "text", rank=6, width=1, style=state_style),
     _column(6, 2, _CPU),
     _column(5, 5, MEMBER["main_thread_cpu_percent"], role="rank"),
+    Column(
+        *(_WORKERS, _workers),
+        rank=3,
+        width=len(_WORKERS),
+        style=lambda row, text: row.workers_hue or _style(row, text),
+    ),
     _column(8, 8, MEMBER["run_queue_wait_percent"], waits_from=_WAITS_PERCENT),
     _column(9, 12, MEMBER["disk_wait_percent"], waits_from=_WAITS_PERCENT),
     _column(8, 11, MEMBER["read_bytes_per_second"]),
@@ -484,16 +526,16 @@ COLUMNS: tuple[Column[TreeRow], ...] = (
     _column(5, 1, _DATA_WAIT, waits_from=_WAITS_PERCENT / 100.0),
     _column(5, 10, _IN_STEPS),
     Column(_GPU_BUSY.short_heading, _gpu_busy, rank=3, width=4, style=_style),
+    Column(_SM_ACTIVE.short_heading, _sm_active, rank=3, width=4, style=_style),
     Column(_GPU_MEMORY.short_heading, _gpu_memory, rank=7, width=7, style=_style),
 )
 
 _KEPT = (
-    _CPU.short_heading,
-    MEMBER["main_thread_cpu_percent"].short_heading,
-    _GPU_BUSY.short_heading,
+    *(_CPU.short_heading, MEMBER["main_thread_cpu_percent"].short_heading, _WORKERS),
+    *(_GPU_BUSY.short_heading, _SM_ACTIVE.short_heading),
 )
 """Headings of readings that have a history."""
-_SPARK_RANK = 4
+_SPARK_RANK, _LEAST = 4, 15
 _SPARK_MOST = 24
 _COMMAND_LEAST = 16
 
@@ -511,6 +553,9 @@ def _columns(
     role_width = min(max([4, *roles]), max(8, width * 3 // 10, min(16, width * 2 // 5)))
     on_gpu = bool(job.gpu_uuids) or any(row.on_gpus for row in table)
     without = set() if on_gpu else {_GPU_BUSY.short_heading, _GPU_MEMORY.short_heading}
+    if all(view.history.gpu(uuid, _SM_ACTIVE.name) is None for uuid in job.gpu_uuids):
+        without.add(_SM_ACTIVE.short_heading)
+    without |= set() if any(row.workers for row in table) else {_WORKERS}
     without |= set() if job.loops else {_DATA_WAIT.short_heading, _IN_STEPS.short_heading}
     if view.timeline.moment is not None:
         kept = {"PID", *_KEPT} if is_kept else {"PID"}
@@ -522,6 +567,10 @@ def _columns(
         runs=lambda row: _role(view, row, role_width, width),
     )
     columns = [role, *[one for one in COLUMNS if one.heading not in without]]
+    if len(job.ranks) < 2:
+        # Of one GPU it stands above.
+        sm = _SM_ACTIVE.short_heading
+        columns = [one._replace(rank=_LEAST) if one.heading == sm else one for one in columns]
     if is_kept and not view.slow_link:
         spark = 12 if width >= 60 else 8
         columns.append(Column("", kind="text", rank=_SPARK_RANK, width=spark))
@@ -562,6 +611,7 @@ def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
             shown = shown_process(view, process, process.gpu_uuid, job.key)
             on_gpus.setdefault(process.key, []).append(shown)
     uses = {key: some[0].gpu_uuid for key, some in on_gpus.items()}
+    active = _sm_active_alone(view, on_gpus)
     every = [shown_process(view, one, uses.get(one.key), job.key) for one in job.members]
     if len(job.having("rank")) == 1 and view.timeline.moment is None:
         # The number of the chart, which has finer samples.
@@ -580,6 +630,20 @@ def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
         *(view, _late_first(every, is_late), room, _family),
         lambda one: one.key in on_gpus,
     )
+    of_ranks: dict[int, tuple[JobMember, int]] = {}
+    if room < len(members):
+        # What only launches others has the row that is left, and workers that keep no rank from
+        # its work have none.
+        members.sort(key=lambda one: one.role == "launcher")
+        kept = {key[0] for key in is_late}
+        of_ranks = {
+            one.parent_pid: (one, len(families[one.key]))
+            for one in members
+            if one.key in families and one.parent_pid is not None and one.parent_pid not in kept
+        }
+        of_ranks = of_ranks if len(job.ranks) > 1 else {}
+        without_row = {one.key for one, _ in of_ranks.values()}
+        members = [one for one in members if one.key not in without_row]
     # What was reported then is not kept of each rank.
     loops = {loop.key: loop for loop in job.loops if view.timeline.moment is None}
     if len(loops) == 1:
@@ -603,9 +667,41 @@ def tree_rows(view: View, job: Job, room: int) -> list[TreeRow]:
         is_hued = chart in charts or (chart == fault and member.rank in late)
         is_own = member.key in is_late
         hue = STRAGGLER.hue if is_own else chart if is_hued else ""
-        row = TreeRow(member, tuple(own), branch, command, family, loop, where, is_own, hue)
+        workers, worker_count = of_ranks.get(member.pid, (None, 0))
+        row = TreeRow(
+            member=member,
+            on_gpus=tuple(own),
+            branch=branch,
+            command=command,
+            together=family,
+            loop=loop,
+            machine=where,
+            workers=workers,
+            worker_count=worker_count,
+            workers_hue="worker" if "worker" in charts else "",
+            sm_active_percent=active.get(member.key),
+            is_late=is_own,
+            hue=hue,
+        )
         out.append(row)
     return out
+
+
+def _sm_active_alone(
+    view: View, on_gpus: Mapping[ProcessKey, Sequence[Process]]
+) -> dict[ProcessKey, float | None]:
+    """Return how active the SMs of its GPUs are for each process that shares them with no other."""
+    users = Counter([one.gpu_uuid for some in on_gpus.values() for one in some])
+    active = {
+        gpu.uuid: shown_gpu(view, gpu, facts=True).reading.sm_active_percent
+        for gpu in view.gpus
+        if users[gpu.uuid] == 1
+    }
+    return {
+        key: mean(active.get(one.gpu_uuid or "") for one in some)
+        for key, some in on_gpus.items()
+        if all(one.gpu_uuid in active for one in some)
+    }
 
 
 def _family(member: JobMember) -> Hashable:
@@ -765,10 +861,13 @@ def _draw_output(page: Page, height: int) -> Drawn:
     total = 0 if output is None else output.total
     first = first_output_line(view, rows)
     lines = [_output_title(page, first, total, rows)]
-    for text in output.lines(first, rows) if output is not None else ():
-        lines.append(Row(width).add(" ").add(fit(text, width - 2, view.glyphs.ellipsis)).line())
+    for number, text in enumerate(output.lines(first, rows) if output is not None else (), first):
+        # While the end is followed, the newest line is what is new.
+        is_old = view.job.pane_first is None and number < total - 1
+        shown = fit(text, width - 3, view.glyphs.ellipsis)
+        lines.append(Row(width).add("  ").add(shown, "label" if is_old else "text").line())
     if total == 0:
-        lines.append(Row(width).add(" nothing printed yet", "dim").line())
+        lines.append(Row(width).add("  nothing printed yet", "dim").line())
     return filled(lines, width, height), []
 
 
@@ -799,13 +898,20 @@ _OUTPUT_KEY = "o"
 
 
 def _table_rows(page: Page) -> int:
-    """Return no rows, as the table takes what is left, and note how much that should be."""
+    """Return no rows, as the table takes what is left, and note how much that should be: never more
+    than there were processes at most."""
     report, height = page.decided["report"], page.tall
     least = 3 if height < 16 else 5 if height < 30 else 6
     page.table_least = least + (2 if report and height >= 16 else 0)
     share = 6 if len(page.gpus) <= 1 else 5 if len(page.gpus) == 2 else 4
     wanted = height * 11 // 20 if report else height // share
     page.table_wanted = max(page.table_least, wanted)
+    if page.job is not None and not report:
+        state = page.view.job
+        state.most_members = max(state.most_members, len(page.job.members))
+        page.table_least, page.table_wanted = (
+            min(rows, 1 + state.most_members) for rows in (page.table_least, page.table_wanted)
+        )
     return 0
 
 
@@ -829,7 +935,7 @@ def _keys(view: View) -> Footer:
         without.add("up down")
     if job is not None and ended_at(view, job) is not None:
         of_charts = {"t", "k", "p", "enter", "[]", "<>", "c", "+-", "m"}
-        without |= {"S", *of_charts} if shows_report(view) else {"S"}
+        without |= {"S", "R", *of_charts} if shows_report(view) else {"S"}
     without |= set() if view.job.first else {"j"}
     return [k for k in JOB_FOOTER if k[0] not in without and (k[0] != "q" or k[1] == leaving)]
 

@@ -386,7 +386,7 @@ def _draw_cause(page: Page, rows: int) -> Drawn:
     view, (gpu,) = page.view, page.gpus
     jobs = () if view.snapshot is None else view.snapshot.jobs
     job = next((one for one in jobs if gpu.uuid in one.gpu_uuids), None)
-    lanes = [] if job is None else job_charts.lanes(view, job, page.gpus, each_gpu=True)[1:]
+    lanes = [] if job is None else job_charts.lanes(view, job, [[gpu]])[1:]
     traces = [one for one in lanes if one.kind not in _DRAWN_ABOVE]
     traces.append(job_charts.metric_trace(view, [shown_gpu(view, gpu)], "temperature_celsius"))
     second = rows // 2 if rows >= _TWO_LANES else 0

@@ -496,7 +496,13 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
     return _quiet(view, diagnosis, width, most, named=page.job is None)
 
 
-PANEL = Panel("findings", lambda page: band_rows(page.height, len(page.view.gpus)), _draw)
+def _rows(page: Page) -> int:
+    # One job has fewer things wrong than a machine.
+    several = len(page.view.gpus) if page.job is None else min(1, len(page.view.gpus))
+    return band_rows(page.height, several)
+
+
+PANEL = Panel("findings", _rows, _draw)
 
 
 def keys_in(zones: Iterable[Zone]) -> list[FindingKey]:

@@ -14,6 +14,8 @@ from math import inf
 from typing import NamedTuple, TypeVar, cast
 
 from gpuwatch.core import units
+from gpuwatch.core.bounds import highest as most
+from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, GpuReading
 from gpuwatch.core.registry import GPU, MAIN, Field
 from gpuwatch.core.store import PolledThenSampled, Series, busy_name
@@ -37,6 +39,7 @@ from gpuwatch.tui.charts.strips import (
     Columns,
     Glyphs,
     Held,
+    Together,
     highest,
     is_shaded,
     nice_ceiling,
@@ -247,6 +250,22 @@ QUIET = {
 cells that they take."""
 
 
+_AS_ONE = (*("memory_used_bytes", "power_watts", "busy_percent"), *QUIET)
+
+
+def _as_one(gpus: Sequence[Gpu]) -> Gpu:
+    """Return GPUs as one that reads what they do in their mean; as hot as the hottest, and with
+    what is unusual about one of them."""
+    first = max(gpus, key=lambda gpu: len(notes(gpu)))
+    if len(gpus) == 1:
+        return first
+    read = {name: [getattr(gpu.reading, name) for gpu in gpus] for name in _AS_ONE}
+    means = {name: None if None in every else mean(every) for name, every in read.items()}
+    heat = most([gpu.reading.temperature_celsius for gpu in gpus])
+    reading = replace(first.reading, **means, temperature_celsius=heat)  # type: ignore[arg-type]
+    return replace(first, reading=reading)
+
+
 def quiet_readings(view: View, gpus: Sequence[Gpu]) -> list[str]:
     """Return the names in ``QUIET`` that were ever read of one of the GPUs. Rates and activities,
     which change with every look, are left out over a slow link."""
@@ -262,14 +281,13 @@ def quiet_readings(view: View, gpus: Sequence[Gpu]) -> list[str]:
     return had
 
 
-def _quiet_text(gpu: Gpu, name: str, *, labelled: bool) -> str:
-    """Return one of ``QUIET`` for a line, as wide as on the next look, with its label or room for
-    that. The unit of a clock says what it is."""
+def _quiet_text(gpu: Gpu, name: str) -> str:
+    """Return one of ``QUIET`` for a line, as wide as on the next look, with its label. The unit of
+    a clock says what it is."""
     most = gpu.identity.sm_clock_max_mhz if name == "sm_clock_mhz" else None
     text = GPU[name].text(getattr(gpu.reading, name), most)
     text = text.rjust(QUIET[name] if most is None else len(f"9999/{most}MHz"))
-    label = "" if name == "sm_clock_mhz" else f"{GPU[name].short} "
-    return (label if labelled else " " * len(label)) + text
+    return text if name == "sm_clock_mhz" else f"{GPU[name].short} {text}"
 
 
 class Fact(NamedTuple):
@@ -404,17 +422,17 @@ def held_up(view: View, *gpus: GpuKey) -> list[Held]:
             continue
         end = inf if mark.end_seconds is None else mark.end_seconds
         of_busy, hue = rule_of(mark.rule).lost_while_busy, state.hue
-        work = _work_of(view, state, held) if of_busy and len(gpus) == 1 else None
+        work = _work_of(view, state, gpus) if of_busy else None
         if state is STRAGGLER:
             # In step with the others it is busy all the time, too, and held against them by what
             # of that was work; else its idle time is what they wait for.
-            work = work if mark.rule == _IN_STEP else None
+            work = work if mark.rule == IN_STEP else None
             of_busy, hue = work is not None, hue if work is None else IDLE.hue
         out.append(Held(mark.begin_seconds, end, hue, of_busy, work))
     return out
 
 
-_IN_STEP = "straggler"
+IN_STEP = "straggler"
 """Rule of ranks that are all busy all the time, of which one has more to do."""
 
 
@@ -436,7 +454,16 @@ class _AtClock:
         ]
 
 
-def _work_of(view: View, state: GpuState, key: GpuKey) -> Columns | None:
+def _work_of(view: View, state: GpuState, keys: Sequence[GpuKey]) -> Columns | None:
+    """Return what of the busy time of GPUs was work, in their mean; ``None`` where nothing that is
+    read says that of one of them."""
+    works = [_work_of_one(view, state, key) for key in keys]
+    if None in works or len(works) == 1:
+        return works[0] if len(works) == 1 else None
+    return Together((state.word, *keys), lambda: works)
+
+
+def _work_of_one(view: View, state: GpuState, key: GpuKey) -> Columns | None:
     """Return what of the busy time of a GPU was work, as far as something that is read says: its
     clock of its highest, or how active SMs were."""
     gpu = next((one for one in view.gpus if one.uuid == key), None)
@@ -451,16 +478,16 @@ def _work_of(view: View, state: GpuState, key: GpuKey) -> Columns | None:
     return _AtClock(busy, clock, highest_mhz)
 
 
-def work_said(view: View, gpu: Gpu, state: GpuState) -> Said | None:
-    """Return how much of the busy time was work, or at the moment that is looked at, where the
-    chart tells them apart."""
+def work_said(view: View, state: GpuState, *gpus: Gpu) -> Said | None:
+    """Return how much of the busy time of GPUs in that state was work, in their mean, or at the
+    moment that is looked at, where the chart tells them apart."""
     hues = {state.hue, *([IDLE.hue] if state is STRAGGLER else [])}
-    held = [one for one in held_up(view, gpu.uuid) if one.style in hues]
+    held = [one for one in held_up(view, *[gpu.uuid for gpu in gpus]) if one.style in hues]
     work = held[-1].work if held else None
     if work is None:
         return None
     past = view.timeline.moment is not None
-    grid = view.window_of_means(gpu.uuid).grid(_WORK_COLUMNS)
+    grid = view.window_of_means(gpus[0].uuid).grid(_WORK_COLUMNS)
     columns = [past_column(view, work)] if past else grid.columns_of(work)
     known = [one[1] for one in columns if one]
     label = _EFFECTIVE if state is THROTTLED else GPU["sm_active_percent"].label
@@ -578,7 +605,7 @@ class GpuPainter:
     """Painter of the GPUs of one frame, all in the same style and on the same time window.
     ``marked``: the selected one has a mark; ``lead``: cells before the charts; ``alike``: their
     name is said above them, and their limits: ``headed``: with headings of the columns of
-    numbers."""
+    numbers; ``index_width``: cells at least for their numbers."""
 
     def __init__(
         self,
@@ -591,6 +618,7 @@ class GpuPainter:
         lead: int = _LIST_LEAD,
         alike: bool = False,
         headed: bool = True,
+        index_width: int = 1,
     ) -> None:
         self._view = view
         self._gpus = gpus
@@ -600,7 +628,7 @@ class GpuPainter:
         self._glyphs, self._ellipsis = view.glyphs, view.glyphs.ellipsis
         self._window = view.window
         self._marked = marked
-        self._index_width = max((len(units.gpu_label(gpu)) for gpu in gpus), default=1)
+        self._index_width = max([index_width, *[len(units.gpu_label(gpu)) for gpu in gpus]])
         self._name_width = max((len(_placed_name(gpu.identity)) for gpu in gpus), default=4)
         self._named = style is GpuStyle.SINGLE and width >= _BROAD and not alike
         """The name of each GPU stands before its state."""
@@ -711,9 +739,10 @@ class GpuPainter:
     def _word_style(self, state: GpuState) -> str:
         return "label" if self.common_word else state.hue
 
-    def _begin(self, gpu: Gpu, width: int) -> Row:
+    def _begin(self, gpu: Gpu, width: int, label: str = "") -> Row:
         """Begin a line: the selection mark, the sign of the finding that leads for the GPU, or a
-        blank, and the index."""
+        blank, and the index, or the ``label`` of several. One that waits for another has a dot:
+        the cause is elsewhere."""
         view = self._view
         selected = self._marked and gpu.uuid == view.selected_gpu
         focused = selected and view.focus == "gpus" and not view.in_findings
@@ -722,13 +751,16 @@ class GpuPainter:
         said = about_gpu(view.diagnosis, gpu.uuid)
         if not said:
             row.add(" ")
+        elif said[0].late and self._states[gpu.uuid] is WAITING:
+            row.add(self._glyphs.dot, WAITING.hue)
         else:
             # A warning has the colour of the word that it means.
             warns = said[0].severity == "warning"
             hue = self._states[gpu.uuid].hue if warns else style_of(said[0])
             style = "label" if self.common_word else hue
             row.add(severity_sign(said[0].severity, self._glyphs), style)
-        return row.add(right(units.gpu_label(gpu), self._index_width), "title").add(" ")
+        number = right(units.gpu_label(gpu), self._index_width)
+        return row.add(left(label, self._index_width) if label else number, "title").add(" ")
 
     def _add_name(
         self, row: Row, gpu: Gpu, most: int = _NAME_WIDTH, *, style: str = "title"
@@ -833,7 +865,7 @@ class GpuPainter:
         """Return what stands below the number of a chart: what of it was work, or how much of the
         time was idle, in the colours that these have there, and what is read now."""
         view, words = self._view, list[Said]()
-        work = work_said(view, gpu, state)
+        work = work_said(view, state, gpu)
         if work is not None:
             words.append(work)
         elif busy.value is not None and state.hue in {one.style for one in held_up(view, gpu.uuid)}:
@@ -954,7 +986,7 @@ class GpuPainter:
         room = self.chart_cells
         work = None
         if room > 0:
-            work = work_said(self._view, gpu, state)
+            work = work_said(self._view, state, gpu)
         says_work = rows == 1 and work is not None and begin.used <= self._number_end - 8
         if says_work and work is not None:
             # The busy time above it was no work.
@@ -1044,11 +1076,12 @@ class GpuPainter:
         )
         return [*lines, self._beside(last, gpu, metrics)]
 
-    def brief(self, gpu: Gpu) -> Line:
-        """Draw ``gpu`` in one line without the busy chart. The first has the labels of all."""
-        state = self._state = self._states[gpu.uuid]
-        gpu = shown_gpu(self._view, gpu)
-        row = self._begin(gpu, self._width)
+    def brief(self, group: Sequence[Gpu]) -> Line:
+        """Draw GPUs that show the same in one line without the busy chart: their means, and how hot
+        the hottest is."""
+        state = self._state = self._states[group[0].uuid]
+        gpu = _as_one([shown_gpu(self._view, one, facts=True) for one in group])
+        row = self._begin(gpu, self._width, units.ranges(map(units.gpu_label, group)))
         if not self._alike:
             self._add_name(row, gpu, 16).add(" ")
         if self._width >= _NARROW:
@@ -1057,8 +1090,8 @@ class GpuPainter:
 
     def _beside(self, row: Row, gpu: Gpu, metrics: Metrics) -> Line:
         """Add memory, power and temperature, each with its gauge where there is room; then quieter
-        numbers. The first gauge begins where charts do; the first GPU has the labels."""
-        width, first = self._width, gpu.uuid == self._gpus[0].uuid
+        numbers. The first gauge begins where charts do."""
+        width = self._width
         brief, labelled = width < _ALIGNED, width >= _NARROW
         gap = ""
         gauge_width = 0 if brief else 4 if width < 100 else 6 if width < 150 else 12
@@ -1067,10 +1100,10 @@ class GpuPainter:
             gauge_width += 4
         brief = brief or self._alike
         for metric, size in zip(metrics[1:], (7, 5, 4) if brief else (13, 8, 7), strict=True):
-            label = f"{gap}{metric.field.short} " if labelled else "  " if gap else " "
+            label = f"{gap or ' '}{metric.field.short} " if labelled else gap or " "
             if row.room < len(label) + size + gauge_width + 2:
                 break
-            row.add(label if first else " " * len(label), "label")
+            row.add(label, "label")
             if gauge_width and not gap:
                 row.pad_to(self._lead - 2 - size)
             self._add_value(row, metric, size, brief=brief)
@@ -1078,9 +1111,7 @@ class GpuPainter:
                 row.add(" " if gap else "  ")
                 row.add_runs(self._gauge(metric, gauge_width), gauge_width)
             gap = "  "
-        gpu = shown_gpu(self._view, gpu, facts=True)
-        names = [] if gpu.lost else self._quiet
-        texts = [_quiet_text(gpu, name, labelled=first) for name in names]
+        texts = [_quiet_text(gpu, name) for name in ([] if gpu.lost else self._quiet)]
         return self._add_texts(row, gpu, texts).line()
 
 

@@ -4,26 +4,27 @@ They are of its GPUs, what it reports of its loop, its processes and its disk.
 """
 
 import re
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from operator import truediv
 from typing import Any, cast
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
-from gpuwatch.core.model import Gpu, Job, JobMember, JobRank, ProcessKey
+from gpuwatch.core.model import Gpu, Job, JobMember, JobRank, ProcessKey, TrainingLoop
 from gpuwatch.core.registry import GPU, Field
 from gpuwatch.core.store import PolledThenSampled, Series
 from gpuwatch.diagnosis.finding import Finding, about_job, severity_place
-from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, UNDERUSED, WAITING
+from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, UNDERUSED, WAITING, GpuState
 from gpuwatch.jobs.words import APART_SHARE, rank_name, waits_most
 from gpuwatch.tui.charts.strips import (
     Column,
     Columns,
     Held,
+    Smoothed,
     TimeWindow,
+    Together,
     highest,
     mean_shown,
     nice_ceiling,
@@ -32,7 +33,16 @@ from gpuwatch.tui.charts.strips import (
 from gpuwatch.tui.charts.timeline import FindingMark, marks_about, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
 from gpuwatch.tui.panels.findings import rule_of
-from gpuwatch.tui.panels.gpus import FED, LEAD, gauge, held_up, scaled_metrics, state_of, work_said
+from gpuwatch.tui.panels.gpus import (
+    FED,
+    IN_STEP,
+    LEAD,
+    gauge,
+    held_up,
+    scaled_metrics,
+    state_of,
+    work_said,
+)
 from gpuwatch.tui.panels.time_axis import past_column, shown_gpu, wall_offset
 from gpuwatch.tui.runs import ended_at
 from gpuwatch.tui.terminal.frame import (
@@ -49,19 +59,6 @@ from gpuwatch.tui.view import Owner, View
 # -- the charts there are --------------------------------------------------------------------------
 
 
-Combine = Callable[[Sequence[Column | None]], Column | None]
-"""Makes one column of those that several series have at the same time."""
-
-
-def means(columns: Sequence[Column | None]) -> Column | None:
-    """Return the means of their minima, means and maxima."""
-    known = [one for one in columns if one is not None]
-    if not known:
-        return None
-    low, middle, high = map(truediv, map(sum, zip(*known, strict=True)), [len(known)] * 3)
-    return low, middle, high
-
-
 def sums(columns: Sequence[Column | None]) -> Column | None:
     """Return the sum of means, where all are known."""
     total = sum([one[1] for one in columns if one is not None])
@@ -75,20 +72,6 @@ def envelope(columns: Sequence[Column | None]) -> Column | None:
         return None
     lows, middles, highs = zip(*known, strict=True)
     return min(lows), sum(middles) / len(known), max(highs)
-
-
-@dataclass(frozen=True, slots=True)
-class Together:
-    """Series made of several. Two of the same ``names`` are equal, and what was drawn of one holds
-    for the other."""
-
-    names: Hashable
-    find: Callable[[], Sequence[Columns | None]] = field(compare=False)
-    combine: Combine = means
-
-    def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
-        parts = [s.columns(end, column_seconds, count) for s in self.find() if s is not None]
-        return [self.combine(column) for column in zip(*parts, strict=True)] or [None] * count
 
 
 QUIET = "area"
@@ -125,8 +108,10 @@ class Trace:
     """Number that stands behind the chart, where there is room."""
     owner: Owner | None = None
     """Job that it is of, where it is known when that began."""
+    hue: str = "label"
+    """The style of what it is called: of a part of a whole, or of a state, that of its chart."""
     parts: "Trace | None" = None
-    """Chart of this and of what else its time goes to, in its place where that has room."""
+    """Chart of this and of what else its time goes to, in its place where words have room."""
 
     @property
     def is_quiet(self) -> bool:
@@ -222,49 +207,68 @@ def _cpu_of_each(view: View, kind: str, keys: Sequence[ProcessKey]) -> list[Seri
     return [history.process(key, None, "cpu_percent") for key in keys]
 
 
-def lanes(view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool) -> list[Trace]:
-    """Return the charts of a job by cause: how busy its GPUs are, what shows the finding that
-    leads, then the rest, which is grey: the disk only where the finding is about it, as the
-    processes' table has it. Those of which there never was a reading are none. Where some of many
-    GPUs are the culprits, they are drawn against the others."""
-    gpus, found = [shown_gpu(view, gpu) for gpu in gpus], leading(view, job)
-    charts, sides = charts_of(found), _sides(gpus, found)
+def groups_of(page: Page) -> list[list[Gpu]]:
+    """Return the GPUs that are drawn together as they show the same, the ones to look at first: by
+    the leading finding, which comes and goes seldom. Without one a few GPUs have a chart each."""
+    if "groups" not in page.decided:
+        assert page.job is not None
+        found, gpus = leading(page.view, page.job), list(page.gpus)
+        apart = found is None and 1 < len(gpus) <= _MOST_EACH
+        page.decided["groups"] = [[gpu] for gpu in gpus] if apart else _sides(gpus, found)
+    return cast("list[list[Gpu]]", page.decided["groups"])
+
+
+def are_compared(page: Page) -> bool:
+    """Check whether a finding sets some GPUs of the job apart from the others."""
+    assert page.job is not None
+    return len(groups_of(page)) > 1 and leading(page.view, page.job) is not None
+
+
+def lanes(view: View, job: Job, groups: Sequence[Sequence[Gpu]]) -> list[Trace]:
+    """Return the charts of a job by cause: how busy its GPUs are, one for each of the groups, what
+    shows the finding that leads, then the rest, which is grey: the disk only where the finding is
+    about it, as the processes' table has it. Those of which there never was a reading are none."""
+    groups = [[shown_gpu(view, gpu) for gpu in group] for group in groups]
+    gpus, found = [gpu for group in groups for gpu in group], leading(view, job)
+    charts = charts_of(found)
     named, rest = _of_job(view, job, charts)
     rest = [one for one in rest if one.kind not in _OF_DISK]
-    of_gpus: dict[str, list[Trace]] = {}
     faults = _fault_traces(view, job, found)
+    by = next((_compared_by(name, gpus) for name in charts if name in GPU), "")
+    in_step = found is not None and found.rule == IN_STEP and len(groups) > 1
+    if found is not None and found.late and len(groups) > 1:
+        # What the late rank lacks tells more than what its GPU does for want of it.
+        charts = [name for name in charts if name not in GPU]
     if faults:
-        # What the late rank lacks tells more than what its GPU does for want of it, and what all
-        # ranks do besides clears none.
-        rest = []
-        charts = [*[name for name in charts if name not in GPU], faults[0].kind]
-        named = [*named, *faults]
-    elif len(sides) > 1:
-        charts = [_compared_by(name, gpus) for name in charts]
-    for name in [name for name in charts if name in GPU]:
-        # One reading that they are compared by is enough.
-        of_gpus[name] = metric_traces(view, sides[:1] if of_gpus else sides, name)
-    out = []
-    if each_gpu or len(gpus) == 1:
-        out += gpu_traces(view, gpus)
-        if len(sides) > 1:
-            # Those say it of each.
-            of_gpus.pop("sm_active_percent", None)
-    elif len(sides) == 1 or not of_gpus:
-        # Two are found in the order of their numbers.
-        pair = sorted(sides, key=lambda one: gpus.index(one[0])) if len(gpus) == 2 else sides
-        out += [_busy_together(view, side, gpus) for side in pair]
-    else:
+        # What all ranks do besides clears none.
+        charts, named, rest = [*charts, faults[0].kind], [*named, *faults], []
+    if in_step and by:
         # All are as busy: what tells them apart stands in the place of that.
-        out += of_gpus.pop(next(iter(of_gpus)))
+        out = [metric_trace(view, group, by, among=gpus, found=found) for group in groups]
+        out = [out[0], *[one if one.held is not None else quiet(one) for one in out[1:]]]
+    else:
+        out = [busy_trace(view, group, gpus, found) for group in groups]
     for name in charts:
-        out += of_gpus.get(name, []) + [one for one in named if one.kind == name]
+        if name in GPU:
+            out.append(_steadied(metric_trace(view, groups[0] if found else gpus, name)))
+        out += [one for one in named if one.kind == name]
     out += map(quiet, rest)
     ended = ended_at(view, job) is not None
     return [of_the_past(one) for one in out] if ended and view.timeline.moment is None else out
 
 
 _OF_DISK = ("read", "write")
+_SAMPLED_SECONDS = 15.0
+
+
+def _steadied(trace: Trace) -> Trace:
+    """Return a chart of what goes over a link in means of some seconds. Many drivers look at it for
+    a moment once a second: beside bursts of about a second these looks make waves that are not
+    there."""
+    if trace.series is None or not trace.kind.startswith("pcie_"):
+        return trace
+    words = [(f"means of {_SAMPLED_SECONDS:.0f} s", "", "label")]
+    return replace(trace, series=Smoothed(trace.series, _SAMPLED_SECONDS), words=words)
 
 
 def _compared_by(name: str, gpus: Sequence[Gpu]) -> str:
@@ -321,57 +325,75 @@ def has_reported(view: View, job: Job) -> bool:
 
 
 def count_of(page: Page) -> int:
-    """Return how many charts there are, each GPU's counted as one: by the height of the page, and
-    by what the job is."""
+    """Return how many charts there are, those of GPUs that have one each counted as one: by the
+    height of the page, and by what the job is."""
     job, view, height = page.job, page.view, page.tall
     assert job is not None
-    if "counts" not in page.decided:
-        together = each = len(_lanes_of(page, each_gpu=False))
-        if 1 < len(page.gpus) <= _MOST_EACH:
-            each = 1 + len(_lanes_of(page, each_gpu=True)) - len(page.gpus)
-        page.decided["counts"] = together, each
     reported = has_reported(view, job)
     most = (
         (2 if height < 14 else 3 if height < 18 else 4 if height < 36 else 5)
         + reported
         + (reported and height >= 18)
     )
-    return min(most, max(cast("tuple[int, int]", page.decided["counts"])))
+    compared = are_compared(page)
+    traces = _lanes_of(page, groups_of(page) if compared else [page.gpus])
+    if compared and height < _TALL:
+        # What is no sign of the cause gives its rows to the ranks.
+        traces = [one for place, one in enumerate(traces) if place < 2 or not one.is_quiet]
+    return min(most, len(traces))
 
 
-def _lanes_of(page: Page, *, each_gpu: bool) -> list[Trace]:
+def _lanes_of(page: Page, groups: Sequence[Sequence[Gpu]]) -> list[Trace]:
     """Return the charts of a page, which asks for them to count them and to draw them."""
     assert page.job is not None
-    name = "lanes of each" if each_gpu else "lanes together"
+    name = f"lanes of {len(groups)}"
     if name not in page.decided:
-        page.decided[name] = lanes(page.view, page.job, page.gpus, each_gpu=each_gpu)
+        page.decided[name] = lanes(page.view, page.job, groups)
     return cast("list[Trace]", page.decided[name])
 
 
 def shown(page: Page) -> list[tuple[Trace, int]]:
     """Return the charts of a page that is laid out, and how high each is."""
-    decided = page.decided
-    if "lanes" not in decided:
-        heights: list[int] = decided["heights"]
-        traces = _lanes_of(page, each_gpu=decided["each_gpu"])
-        high = [heights[0]] * (len(page.gpus) if decided["each_gpu"] else 1) + heights[1:]
-        behind = len(high) - len(heights) + 1
-        kinds = [trace.kind for trace in traces[: len(high)]]
-        wave = next((place for place, kind in enumerate(kinds) if kind in _WAVES), 0)
-        behind += wave > behind and traces[behind].parts is not None
-        if wave > behind:
-            high[wave], high[behind] = high[behind], high[wave]
-        together = not decided["each_gpu"] and len(high) > 1 and len(traces) > 1
-        if together and traces[0].kind == traces[1].kind:
-            # Those that are held against each other are of one height; the rest is for others.
-            total, rest = sum(high), min(len(traces), len(high)) - 2
-            low = max(1, min(_MOST_APART, (total - rest) // 2))
-            high = [low, low, *[1] * min(len(traces) - 2, total - 2 * low)]
-            grow = range(2, len(high)) if len(high) > 2 else range(2)
-            for turn in range(total - sum(high)):
-                high[grow[turn % len(grow)]] += 1
-        decided["lanes"] = list(zip(traces, high, strict=False))
-    return cast("list[tuple[Trace, int]]", decided["lanes"])
+    return cast("list[tuple[Trace, int]]", page.decided["lanes"])
+
+
+def _in_order(page: Page, count: int) -> list[Trace]:
+    """Return ``count`` charts, and those of GPUs that have one each. What keeps a late rank from
+    its work stands below its GPU, and then those that wait for it."""
+    groups = groups_of(page) if page.decided["apart"] else [page.gpus]
+    traces = _lanes_of(page, groups)
+    if not are_compared(page):
+        return traces[: count + len(groups) - 1]
+    own = [one for one in traces[2:count] if not one.is_quiet]
+    return [traces[0], *own, *traces[1:2], *traces[2 + len(own) :]][:count]
+
+
+def _heights(page: Page, traces: Sequence[Trace], rows: int, spare: int) -> list[int]:
+    """Share out the rows among charts: what shows the cause has more than the rest. Where GPUs are
+    held against each other, rows that they have no use for are left to the table, but ``spare``
+    ones."""
+    highest, compared = page.tall * 3 // 10, are_compared(page)
+    in_step = compared and traces[0].kind != "gpu"
+    apart = max(3, min(_MOST_APART, page.tall // 7))
+    weights = []
+    for place, trace in enumerate(traces):
+        if trace.note is not None:
+            weights.append((1, 1))
+        elif in_step and place < 2:
+            weights.append((3, apart))
+        elif trace.kind == "gpu" or place == 0:
+            weights.append((4, highest) if place == 0 or not compared else (3, apart))
+        else:
+            low = trace.is_quiet and (compared or trace.kind not in _WAVES)
+            weights.append((1, 3) if low else (3, 5) if trace.parts else (2, 4))
+    heights = [1] * len(traces)
+    for _ in range(rows - len(traces)):
+        free = [at for at, (_, most) in enumerate(weights) if heights[at] < most]
+        if not free and compared and sum(heights) >= spare:
+            break
+        at = min(free or range(len(traces)), key=lambda at: heights[at] / weights[at][0])
+        heights[at] += 1
+    return heights
 
 
 def job_traces(view: View, job: Job) -> list[Trace]:
@@ -380,13 +402,16 @@ def job_traces(view: View, job: Job) -> list[Trace]:
     history, key = view.history, job.key
     wait = _trace(view, job, "data_wait_share", units.share, "wait", "waits for data", "data",
                   style="starved", limit=1.0)  # fmt: skip
-    named = _waits_most(view, job)
-    if named is None:
-        wait = replace(wait, parts=_parts_of_time(view, job, wait))
+    slow = _waits_most(view, job)
+    if slow is None:
+        wait = replace(wait, parts=_parts_of_time(view, job, wait, job.loops))
     else:
-        label, share = named
+        who, loop, share = slow
         series = history.job(key, "data_wait_most_share")
-        wait = replace(wait, label=label, text=units.share(share), series=series)
+        short = "data" if loop is None else f"r{who.removeprefix('rank ')} data"
+        wait = replace(wait, label=f"{who} data-wait", short=short, text=units.share(share))
+        wait = replace(wait, series=series)
+        wait = replace(wait, parts=_parts_of_time(view, job, wait, [loop] if loop else ()))
     count = len(job.having("loader_worker")) if job.members else job.loader_workers or 0
     main = "main threads" if len(job.ranks) > 1 else "main thread"
     # How many there are is known of now.
@@ -405,38 +430,54 @@ def job_traces(view: View, job: Job) -> list[Trace]:
     return [wait, *own, *disk] if has_reported(view, job) else [*own, *disk]
 
 
-def _waits_most(view: View, job: Job) -> tuple[str, float | None] | None:
-    """Return a name for the waits of the rank that waits clearly more than another, and their
-    share; ``None``: all wait alike. Of the past it is not known which one that was."""
+def _waits_most(view: View, job: Job) -> tuple[str, TrainingLoop | None, float | None] | None:
+    """Return the name and the report of the rank that waits clearly more for data than another, and
+    the share of its time; ``None``: all wait alike. Of the past it is not known which one it
+    was."""
     if view.timeline.moment is None:
         slow = waits_most(job)
         loop = None if slow is None else job.loop_of(slow)
         if slow is None or loop is None:
             return None
-        return f"{rank_name(slow)} data-wait", loop.data_wait_share
+        return rank_name(slow), loop, loop.data_wait_share
     ends = [view.history.job(job.key, f"data_wait_{one}_share") for one in ("least", "most")]
     least, most = [_shown(view, job, one, None) for one in ends]
     is_apart = least is not None and most is not None and most - least >= APART_SHARE
-    return ("most data-wait", most) if is_apart else None
+    return ("most", None, most) if is_apart else None
 
 
-def _parts_of_time(view: View, job: Job, wait: Trace) -> Trace | None:
-    """Return a chart of what the time of a loop goes to: its steps, and above them waits for
-    data."""
-    series = [view.history.job(job.key, name) for name in ("compute_share", "data_wait_share")]
-    if None in series:
+def _parts_of_time(
+    view: View, job: Job, wait: Trace, loops: Sequence[TrainingLoop]
+) -> Trace | None:
+    """Return a chart of all that the time of a loop goes to: its steps, above them waits for data,
+    and the rest, which is mostly copies to the GPU."""
+    history, one = view.history, wait.series != view.history.job(job.key, "data_wait_share")
+    steps = history.job(job.key, "compute_of_most_share" if one else "compute_share")
+    waits = wait.series
+    if steps is None or waits is None:
         return None
-    steps = _shown(view, job, series[0], job.compute_share)
-    copies = [one.copy_share for one in job.loops if one.copy_share is not None]
-    words = [("in steps", units.share(steps), FED.hue)]
-    if copies and view.timeline.moment is None:
-        words.append(("copies", units.share(mean(copies)), "label"))
+    now = mean(loop.compute_share for loop in loops)
+    share = now if one and view.timeline.moment is None else _shown(view, job, steps, now)
+    words = [("in steps", units.share(share), FED.hue)]
+    said = [re.fullmatch(r"(\d+)%", text) for text in (wait.text, units.share(share))]
+    if None not in said:
+        rest = 100 - sum([int(text[1]) for text in said if text])
+        copies = mean(loop.copy_share for loop in loops)
+        of_copies = copies is not None and abs(rest - 100.0 * copies) <= _ROUNDED
+        words.append(("copies" if of_copies else "other", f"{max(0, rest)}%", _REST))
     return replace(
         wait,
-        series=Together((job.key, "parts"), lambda: series, sums),
-        held=[Held(0.0, inf, wait.style, of_busy=True, work=series[0])],
+        series=Together((job.key, "parts", one), lambda: [steps, waits], sums),
+        held=[Held(0.0, inf, wait.style, of_busy=True, work=steps, rest=_REST)],
         words=words,
+        hue=wait.style,
     )
+
+
+_REST = "disk"
+"""The hue of what is neither a step nor a wait."""
+_ROUNDED = 2.0
+"""Points by which three rounded shares may miss the whole."""
 
 
 def gpu_traces(view: View, gpus: Sequence[Gpu], *, with_state: bool = False) -> list[Trace]:
@@ -445,7 +486,7 @@ def gpu_traces(view: View, gpus: Sequence[Gpu], *, with_state: bool = False) -> 
     out = []
     for gpu in gpus:
         state = state_of(view, gpu)
-        work = work_said(view, gpu, state)
+        work = work_said(view, state, gpu)
         # What is no work has the hue of its cause, which the word has, too.
         word = [(state.word, "", state.hue)] if with_state or work is not None else []
         busy = Trace(
@@ -491,36 +532,33 @@ def _called(name: str) -> str:
     return _NAMES.get(name, field.label if len(field.label) < 8 else field.short)
 
 
-def metric_traces(view: View, sides: Sequence[Sequence[Gpu]], name: str) -> list[Trace]:
-    """Return charts of a reading of GPUs, the mean of each of ``sides``: the first in the hue of
-    its state, the others in grey, or all in that of work where they are compared by it."""
-    known = [side for side in sides if side]
-    first = [metric_trace(view, side, name, apart=len(known) > 1) for side in known[:1]]
-    others = [quiet(metric_trace(view, side, name, apart=True)) for side in known[1:]]
-    if len(others) == 1 and len(known[1]) > 1:
-        others = [replace(others[0], label=f"{len(known[1])} others", short="others")]
-    return [*first, *others]
-
-
-def metric_trace(view: View, gpus: Sequence[Gpu], name: str, *, apart: bool = False) -> Trace:
-    """Return a chart of a reading of GPUs, in their mean; in short they are called by their number
-    where they are drawn ``apart`` from others."""
+def metric_trace(
+    view: View,
+    gpus: Sequence[Gpu],
+    name: str,
+    *,
+    among: Sequence[Gpu] = (),
+    found: Finding | FindingMark | None = None,
+) -> Trace:
+    """Return a chart of a reading of GPUs, in their mean; ``among`` others from which a finding
+    sets them apart, their state stands below it, and in short they are called by their number."""
     field, symbol, uuids = GPU[name], GPU[name].unit.symbol, tuple([gpu.uuid for gpu in gpus])
     gpus = [shown_gpu(view, gpu, facts=True) for gpu in gpus]
     gpu, find = gpus[0], [view.history.gpu(uuid, name) for uuid in uuids]
     limits = {one.field.name: one.limit for one in scaled_metrics(view, gpu, 120)}
     limits |= {"sm_clock_mhz": gpu.identity.sm_clock_max_mhz}
     limit = limits.get(name, 100.0 if symbol == "%" else None)
-    whose = f"GPU {units.gpu_label(gpu)}" if len(gpus) == 1 else f"{len(gpus)} GPUs"
+    whose, short = _whose(gpus, among)
     called, state, of_bytes = _called(name), state_of(view, gpu), "bytes" in symbol
+    label = f"{whose} {called}"
     held = None
     if name == "sm_active_percent" and state in (WAITING, STRAGGLER):
         # The room above it is what was lost.
         held = [one._replace(of_busy=False, work=None) for one in held_up(view, *uuids)]
     return Trace(
         kind=name,
-        label=f"{whose} {called}",
-        short=whose.lower() if apart else called,
+        label=label if len(label) <= _LABEL or not among else f"{whose} {field.short}",
+        short=short if among else called,
         text=field.text(mean(getattr(one.reading, name) for one in gpus)),
         style=FED.hue if held is not None else state.hue if state in _SAYS else "host",
         series=find[0] if len(find) == 1 else Together((name, *uuids), lambda: find),
@@ -528,8 +566,33 @@ def metric_trace(view: View, gpus: Sequence[Gpu], name: str, *, apart: bool = Fa
         top=_top(field, limit),
         bytes=of_bytes,
         held=held,
-        words=[(state.word, "", state.hue)] if apart else (),
+        words=[_state_said(state, found)] if among else (),
+        hue=state.hue if among else "label",
     )
+
+
+_LABEL = 15
+"""Cells of a label beside which a number of four has room."""
+
+
+def _whose(gpus: Sequence[Gpu], among: Sequence[Gpu]) -> tuple[str, str]:
+    """Return ``GPU 3``, ``GPUs 0-2`` or, where those are in no order, ``7 others``, and in short
+    ``gpu 3`` or ``others``."""
+    labels = units.ranges(map(units.gpu_label, gpus))
+    if len(gpus) == 1:
+        return f"GPU {labels}", f"gpu {labels}"
+    others = len(gpus) < len(among)
+    count = f"{len(gpus)} {'others' if others else 'GPUs'}"
+    named = f"GPUs {labels}"
+    return named if len(named) <= _LABEL - 5 else count, "others" if others else count.lower()
+
+
+def _state_said(state: GpuState, found: Finding | FindingMark | None) -> tuple[str, str, str]:
+    """Return the word of a state; of waiting how much of the time, as the finding has it."""
+    share = None
+    if state is WAITING and isinstance(found, Finding):
+        share = found.wait_share if found.late else found.lost_share
+    return state.word, "" if share is None else units.share(share), state.hue
 
 
 def _top(field: Field, limit: float | None) -> str:
@@ -575,23 +638,40 @@ def _shown(
     return now if shown is None else shown
 
 
-def _busy_together(view: View, gpus: Sequence[Gpu], every: Sequence[Gpu]) -> Trace:
-    """Return a chart of how busy some of a job's GPUs are, in their mean."""
+def busy_trace(
+    view: View, gpus: Sequence[Gpu], among: Sequence[Gpu], found: Finding | FindingMark | None
+) -> Trace:
+    """Return a chart of how busy some of a job's GPUs are, in their mean, and how much of that was
+    work; their state in a word where the finding sets them apart."""
     history, uuids = view.history, tuple([gpu.uuid for gpu in gpus])
-    if len(gpus) == 1:
-        return gpu_traces(view, gpus)[0]
-    several = f"{len(gpus)} GPUs" if len(gpus) == len(every) else f"{len(gpus)} others"
-    together = Together(uuids, lambda: [history.gpu(uuid, "busy_percent") for uuid in uuids])
-    return Trace(
+    if not gpus:
+        note = "no process of this job uses a GPU"
+        return Trace("gpu", "GPU busy", "gpu", units.UNKNOWN, FED.hue, None, note=note)
+    state, (whose, short) = state_of(view, gpus[0]), _whose(gpus, among)
+    held, work = held_up(view, *uuids), work_said(view, state, *gpus)
+    find = [history.gpu(uuid, "busy_percent") for uuid in uuids]
+    apart = found is not None and len(gpus) < len(among)
+    lost = all(gpu.lost for gpu in gpus)
+    busy = Trace(
         kind="gpu",
-        label=f"{several} busy" if gpus else "GPU busy",
-        short=("others" if gpus != every else several.lower()) if gpus else "gpu",
-        text=units.percent(mean(gpu.reading.busy_percent for gpu in gpus)),
+        label=f"{whose} busy",
+        short=short,
+        text="lost" if lost else units.percent(mean(gpu.reading.busy_percent for gpu in gpus)),
         style=FED.hue,
-        series=together if gpus else None,
-        held=held_up(view, *uuids) if gpus else None,
-        note=None if gpus else "no process of this job uses a GPU",
+        series=find[0] if len(find) == 1 else Together(uuids, lambda: find),
+        held=held,
+        words=[
+            *([_state_said(state, found)] if apart or work is not None else []),
+            *([] if work is None else [work]),
+        ],
+        hue=state.hue if apart else "label",
     )
+    if state is not WAITING or work is None:
+        return busy
+    # Below what it is the work on the ground of what is lost: a slab of two tones would outshine
+    # the cause.
+    alone = [one if one.work is None else one._replace(of_busy=False) for one in held]
+    return replace(busy, parts=replace(busy, held=alone))
 
 
 # -- the panel -------------------------------------------------------------------------------------
@@ -599,56 +679,44 @@ def _busy_together(view: View, gpus: Sequence[Gpu], every: Sequence[Gpu]) -> Tra
 
 _MEGABYTE = 1024.0 * 1024.0
 
-_TURNS = (0, 1, 0, 2, 1, 3)
-"""Places of the charts in the order in which they grow by a row, again and again."""
-_MOST_ROWS = (18, 4, 2, 2)
-"""Rows of each at most; those behind them, and the last of several, have one."""
-_FLAT_ROWS = 3
-"""Rows at most where the first is of what a job reports, which hardly moves from second to second;
-beside charts of each GPU one less."""
 _WAVES = {"main"}
-"""Charts behind the GPU's that move, and are worth their rows before those that hardly do."""
-_SEVERAL, _MOST_APART = 4, 6
+"""Charts beside the cause that move, and are worth their rows before those that hardly do."""
+_MOST_ROWS = 4
+"""Rows of each chart behind the first at most, on average."""
+_TALL = 30
+"""Rows of a page from which on the charts of GPUs that are held against each other have others
+below them that say nothing of the cause."""
+_MOST_APART = 6
+"""Rows of each of two charts of GPUs at most that are held against each other."""
 _MOST_EACH = 4
 """GPUs at most that have a chart each."""
 
 
 def _rows(page: Page) -> int:
     """Return how many rows the charts take: at first one for each while there is room; asked again,
-    each GPU has its own and all grow in turns. Which chart has which place changes with what is
-    found, the places do not."""
-    decided, count = page.decided, len(page.gpus)
-    if "heights" not in decided:
-        most = min(max(1, page.room - min(page.table_least, 2)), count_of(page))
-        decided["heights"] = [1] * most
-        return most
-    heights: list[int] = decided["heights"]
-    room, asked = page.room, len(heights)
-    decided["each_gpu"] = (
-        1 < count <= _MOST_EACH
-        and (decided["report"] or page.rows["gpus"] == count)
-        and room - (count - 1) >= min(page.table_wanted, page.table_least + 3)
+    GPUs that have one each have their own and all grow. How many that are does not depend on what
+    is found."""
+    decided = page.decided
+    if "count" not in decided:
+        least = max(1, page.room - min(page.table_least, 2))
+        decided["count"] = asked = min(least, count_of(page))
+        return asked
+    groups, asked = groups_of(page), decided["count"]
+    room = page.room + asked
+    decided["apart"] = are_compared(page) or (
+        len(groups) > 1
+        and (decided["report"] or page.rows["gpus"] == len(page.gpus))
+        and page.room - (len(groups) - 1) >= min(page.table_wanted, page.table_least + 3)
     )
-    del heights[decided["counts"][decided["each_gpu"]] :]
-    room += asked - len(heights)
-    gpu_lines = count if decided["each_gpu"] else 1
-    room -= gpu_lines - 1
-    flat = page.job is not None and has_reported(page.view, page.job)
-    grows = True
-    while grows:
-        grows = False
-        for place in _TURNS:
-            # Of a job without a GPU the chart only says that there is none.
-            last = place + 1 == len(heights) >= _SEVERAL
-            most = 1 if last or (place == 0 and not count) else _MOST_ROWS[place]
-            if place and flat:
-                most = min(most, _FLAT_ROWS - (count > 1))
-            cost = gpu_lines if place == 0 else 1
-            if place < len(heights) and heights[place] < most and room - cost >= page.table_wanted:
-                heights[place] += 1
-                room -= cost
-                grows = True
-    return sum(heights) + (gpu_lines - 1) * heights[0]
+    traces = _in_order(page, asked)
+    of_gpus = len(traces) - asked + 1
+    first = of_gpus * (page.tall * 3 // 10) if page.gpus else 1
+    most = first + _MOST_ROWS * (asked - 1)
+    # Rows that neither charts held against each other nor the ranks have a use for are theirs.
+    ranks = 2 + 2 * len(page.job.ranks) if page.job is not None else 0
+    heights = _heights(page, traces, min(most, room - page.table_wanted), room - ranks)
+    decided["lanes"] = list(zip(traces, heights, strict=True))
+    return sum(heights)
 
 
 def _draw(page: Page, rows: int) -> Drawn:
@@ -762,13 +830,16 @@ def _name(row: Row, trace: Trace, lead: int, ellipsis: str) -> None:
     if lead == LEAD:
         end = lead - 1 - _TICK_WIDTH
         whole = 3 + width_of(trace.label + text) <= end
-        row.add("  ").add(trace.label if whole else trace.short, "label")
+        # Below it is the word that has the hue.
+        said = any(look == trace.hue for _, _, look in trace.words)
+        style = "label" if said else trace.hue
+        row.add("  ").add(trace.label if whole else trace.short, style)
     else:
         end = lead - 2
         # Its unit gives way to the number.
         text = text if width_of(text) <= _NARROW_NUMBER else text.removesuffix("MHz")
         room = min(_NARROW_LABEL, end - 1 - width_of(text))
-        row.add(" ").add(left(trace.short, room, ellipsis), "label")
+        row.add(" ").add(left(trace.short, room, ellipsis), trace.hue)
     # Colour is for charts and words of state: a number is what it is.
     style = "text" if trace.is_quiet else "value"
     style = "dim" if text == units.UNKNOWN else style

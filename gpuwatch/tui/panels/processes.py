@@ -14,10 +14,9 @@ from gpuwatch.core.registry import LOOP, PROCESS, Field
 from gpuwatch.jobs.identity.roles import WORKER_NAME
 from gpuwatch.jobs.words import role_name
 from gpuwatch.outputs.terminal import Column
-from gpuwatch.tui.charts.strips import Columns, TimeWindow
+from gpuwatch.tui.charts.strips import Columns, TimeWindow, Together
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled, scrolled
-from gpuwatch.tui.panels.job_charts import Together
 from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,

@@ -24,6 +24,9 @@ from gpuwatch.tui.panels.findings import (
     severity_sign,
     shorter_and_shorter,
 )
+from gpuwatch.tui.panels.findings import (
+    cause as cause_of,
+)
 from gpuwatch.tui.panels.gpus import FED, held_up
 from gpuwatch.tui.panels.job_charts import Trace
 from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, to_ascii, width_of, wrapped
@@ -41,13 +44,17 @@ _TITLE_ENDS = 34
 
 
 def draw(view: View, made: Document, width: int) -> list[Line]:
-    """Draw the whole document in lines of ``width`` cells. It begins as other pages do, with each
-    finding, what was lost and what to change; advice in full is with the evidence."""
+    """Draw the whole document in lines of ``width`` cells. It begins as other pages do, with what
+    it is of, each finding, what was lost and what to change; advice in full is with the
+    evidence."""
     blocks = [block for section in made.sections for block in section.blocks]
     report = next((one.report for one in blocks if isinstance(one, Timeline)), None)
     found = {f"#{one.number}": one for one in (() if report is None else document.groups(report))}
-    lines: list[Line] = []
+    about = [one for one in made.sections if one.title == document.ABOUT]
+    lines = [line for one in about for line in _about(view, one.blocks, width)]
     for place, section in enumerate(made.sections):
+        if section in about:
+            continue
         if any(isinstance(one, Timeline) for one in section.blocks):
             for block in section.blocks:
                 lines += _over_time(view, block, width) if isinstance(block, Timeline) else ()
@@ -55,21 +62,38 @@ def draw(view: View, made: Document, width: int) -> list[Line]:
         name = section.title
         if place:
             name = name if name[:2].isupper() else name[0].lower() + name[1:]
-            lines += edge(view.glyphs, width, Title(name))[0]
+            signs = any(isinstance(one, Found) and one.evidence for one in section.blocks)
+            note = evidence.legend(()) if signs else ""
+            lines += edge(view.glyphs, width, Title(name, (), note))[0]
         elif report is not None and any(isinstance(one, ToDo) for one in section.blocks):
             lines += _head(view, report, list(found.values()), section.blocks, width)
             continue
         for block in section.blocks:
             if isinstance(block, Paragraph) and block.style in _LOOKS_OF:
-                if block.style == "command" and width_of(block.text) + _TITLE_ENDS <= width:
-                    # The title of the page has it.
-                    continue
                 lines += _wrapped(block.text, width, 1, _LOOKS_OF[block.style])
             elif isinstance(block, Found) and block.name in found:
                 lines += _reasons(view, found[block.name], width)
             else:
                 lines += _in_words(view, block, width)
     return lines
+
+
+def _about(view: View, blocks: Sequence[document.Block], width: int) -> Iterator[Line]:
+    """Yield what ran, when and where; the command only where the title of the page has no room for
+    it."""
+    for block in blocks:
+        if isinstance(block, Paragraph):
+            if block.style != "command" or width_of(block.text) + _TITLE_ENDS > width:
+                yield from _wrapped(block.text, width, _INDENT, "text")
+        elif isinstance(block, document.FactLine):
+            yield from _wrapped(
+                f" {view.glyphs.dot} ".join(filter(None, block.facts)), width, _INDENT, "label"
+            )
+        else:
+            yield from _in_words(view, block, width)
+
+
+_INDENT = 3
 
 
 def _head(
@@ -87,11 +111,10 @@ def _head(
     for group in found:
         if group.cause.advice or group.cost:
             yield from _finding(view, group, width)
-    verdict = document.verdict(report)
-    for one in said:
-        if one.style != "bad":
-            words = document.besides_findings(report) if one.text == verdict else one.text
-            yield from _wrapped(words, width, 3, "label" if one.style == "warn" else "text")
+    verdict, rest = document.verdict(report), [one for one in said if one.style != "bad"]
+    # How much of the run was watched belongs to how busy it was.
+    words = [document.besides_findings(report) if one.text == verdict else one.text for one in rest]
+    yield from _wrapped(" ".join(words), width, _INDENT, "text")
 
 
 def _finding(view: View, group: Group, width: int) -> Iterator[Line]:
@@ -121,7 +144,10 @@ def _finding(view: View, group: Group, width: int) -> Iterator[Line]:
     if gained and row.room <= width_of(brief):
         yield row.line()
         row = Row(width).add(" ")
-    longest = next((gain for gain in gained if width_of(gain) + 2 < row.room), "")
+    # Less of the gain gives what was lost its room on the line.
+    fitting = [gain for gain in gained if width_of(gain) + 2 < row.room]
+    both = [gain for gain in fitting if width_of(gain) + 2 + width_of(loss) < row.room]
+    longest = next(iter([*both, *fitting]), "")
     row.add(f"  {longest}" if longest else "", "label")
     if row.room <= width_of(loss):
         yield row.line()
@@ -138,19 +164,32 @@ def _reasons(view: View, group: Group, width: int) -> Iterator[Line]:
     full, and what speaks for it, as on the page of the finding, which has the reasons of what was
     ruled out."""
     found, cause = group.found(), group.cause
-    row = _headed(view, found, width)
-    about = f" ({found.sure} sure)  {found.when}"
+    # The head of the page has its colour already.
+    row = _headed(view, found, width, "title")
+    about = f"  {found.sure} sure  {found.when}"
     yield row.add(fit(about, row.room - 1, view.glyphs.ellipsis), "label").line()
     for words in found.what[1:]:
-        yield from _wrapped(words, width, 3, "label")
-    for step in found.advice:
-        yield from _wrapped(f"{step.action}.", width, 3, "value")
-        yield from _wrapped(step.why, width, 5, "label")
+        yield from _wrapped(words, width, _INDENT, "label")
     yield from evidence.table(view, [one for one in cause.evidence if one.value is not None], width)
-    for also in found.also_seen:
-        yield from _wrapped(f"also seen: {also}", width, 3, "label")
-    if ruled_out := [one for one in cause.ruled_out if not one.symptom]:
-        yield from evidence.names(ruled_out, width, "ruled out: ")
+    ruled_out = ", ".join([cause_of(one.rule) for one in cause.ruled_out if not one.symptom])
+    labels = [("what to do", one.text) for one in found.advice]
+    labels += [("also seen", one) for one in found.also_seen]
+    labels += [("ruled out", ruled_out)] if ruled_out else []
+    before = ""
+    for label, words in labels:
+        yield from _labelled("" if label == before else label, words, width)
+        before = label
+
+
+_LABEL = 12
+
+
+def _labelled(label: str, words: str, width: int) -> Iterator[Line]:
+    """Yield words behind their label, below each other."""
+    start = _INDENT + _LABEL
+    for place, one in enumerate(wrapped(clean(words), width - start - 1)):
+        row = Row(width).add(" " * _INDENT).add("" if place else label, "dim")
+        yield row.pad_to(start).add(one, "label").line()
 
 
 def _wrapped(words: str, width: int, indent: int, style: str) -> Iterator[Line]:
@@ -158,11 +197,11 @@ def _wrapped(words: str, width: int, indent: int, style: str) -> Iterator[Line]:
         yield Row(width).add(" " * indent).add(one, style).line()
 
 
-def _headed(view: View, found: Found, width: int) -> Row:
+def _headed(view: View, found: Found, width: int, style: str = "") -> Row:
     """Begin a line with a finding's sign and cause."""
     look = SEVERITY_STYLES.get(found.severity, "warn")
     row = Row(width).add(f" {severity_sign(found.severity, view.glyphs)} ", look)
-    return row.add(clean(found.cause), look)
+    return row.add(clean(found.cause), style or look)
 
 
 _STYLES = {
@@ -178,7 +217,8 @@ _SEQUENCE = re.compile(r"(\x1b\[[0-9;]*m)")
 def _in_words(view: View, block: document.Block, width: int) -> Iterator[Line]:
     """Yield the block as text, in the colours that it has on a terminal; findings and headings of
     tables as other pages have them."""
-    page = terminal.Page(width - 2, colour=True)
+    indent = 1 if isinstance(block, document.Table) else _INDENT
+    page = terminal.Page(width - 1 - indent, colour=True)
     if isinstance(block, Found):
         row = _headed(view, block, width)
         yield row.add(fit(f"  {block.when}", row.room - 1, view.glyphs.ellipsis), "label").line()
@@ -188,7 +228,7 @@ def _in_words(view: View, block: document.Block, width: int) -> Iterator[Line]:
     for number, line in enumerate(page.lines):
         heading = number == 0 and isinstance(block, document.Table)
         quiet = heading or isinstance(block, document.Labelled)
-        row, style = Row(width, prefix="b:" if heading else "").add(" "), "text"
+        row, style = Row(width, prefix="b:" if heading else "").add(" " * indent), "text"
         for part in _SEQUENCE.split(line):
             if _SEQUENCE.fullmatch(part):
                 style = _STYLES.get(part, "text")
@@ -252,7 +292,7 @@ def _over_time(view: View, made: Timeline, width: int) -> list[Line]:
     marks = tuple(_marks(made))
     # The report's own findings colour its charts.
     view = replace(view, spans=marks)
-    high = 4 if width >= _WIDE else 3 if len(made.gpus) == 1 else 2
+    high = 4 if width >= _WIDE or len(made.gpus) == 1 else 2
     shown = list(_traces(view, made, begin, high))
     window = TimeWindow(begin + seconds, seconds, end=begin + seconds - 1e-3)
     lines = [*edge(view.glyphs, width, Title("over time"))[0]]

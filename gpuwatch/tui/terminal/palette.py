@@ -152,15 +152,17 @@ class Palette(dict[str, Style]):
         name, _, lost = name.partition("+")
         hue, bold, reverse = _LOOKS.get(name, (name, None, False))
         foreground = self._hues.get(hue, self._hues["text"])
-        background = "default" if self._ansi else self._hues[_GROUNDS[surface]]
+        background = base = "default" if self._ansi else self._hues[_GROUNDS[surface]]
         if tint and not (self._ansi or surface):
             ground = Color.parse(background)
-            background = ground.blend(Color.parse(self._hues[tint]), _TINT).hex
+            share = _REST if lost else _TINT
+            background = ground.blend(Color.parse(self._hues[tint]), share).hex
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
             steady = name == _STEADY_NAME and not (tint or lost)
-            return self._toned(foreground, background, tone, shade, lost, steady=steady)
+            grounds = (base if lost else background, background)
+            return self._toned(foreground, grounds, tone + shade, lost, steady=steady)
         if self._ansi and surface == "s":
             # A row of many hues turned around is hard to read.
             foreground, bold, reverse = self._hues["text"], None, True
@@ -182,16 +184,17 @@ class Palette(dict[str, Style]):
     def _toned(
         self,
         foreground: str,
-        background: str,
-        tone: str,
-        shade: str,
+        grounds: tuple[str, str],
+        tones: str,
         lost: str,
         *,
         steady: bool,
     ) -> Style:
         """Return the colours of a cell of a chart; what was no work has the hue of what was
-        ``lost``; ``steady``: nothing held that up."""
-        hue, ground = Color.parse(foreground), Color.parse(background)
+        ``lost``. Its bars are a part of the first of the ``grounds``, and stand on the second;
+        ``steady``: nothing held that up."""
+        (mixed_with, background), tone, shade = grounds, tones[:1], tones[1:]
+        hue, ground = Color.parse(foreground), Color.parse(mixed_with)
         apart = Color.parse(self._hues[lost]) if lost else hue
         # Of 256 colours the nearest to a quieter hue is grey.
         if tone in SHADES:
@@ -232,6 +235,8 @@ def _nearest(color: TerminalColor | None) -> TerminalColor | None:
 _TINT = 0.09
 """How much of the hue a tinted ground has: quiet, and still told from the ground."""
 
+_REST = 0.4
+"""How much of it the ground has that is a part of the whole, as the bars below it are."""
 _SOLID = 0.64
 """How much of its hue a bar of how busy a GPU is has: one that is busy all the time is no glaring
 slab."""

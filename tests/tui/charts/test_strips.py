@@ -21,6 +21,7 @@ from gpuwatch.tui.charts.strips import (
     UNICODE,
     Glyphs,
     Held,
+    Smoothed,
     Strip,
     StripCache,
     TimeWindow,
@@ -486,3 +487,20 @@ def test_marks_of_the_scale_are_evenly_spaced(rows: int) -> None:
     assert set(places) in ({"100", "50", "0"}, {"100", "0"}, set())
     if "50" in places:
         assert places["50"] - places["100"] == places["0"] - places["50"]
+
+
+def test_single_looks_at_what_comes_in_bursts_are_smoothed() -> None:
+    """Each column is the mean of some seconds up to it, so that it stays when time goes on; what
+    was not read stays a gap."""
+
+    class Looks:
+        def columns(self, end: float, column_seconds: float, count: int) -> list[object]:
+            last = int(end / column_seconds)
+            values = [100.0 * (number % 4 == 0) for number in range(last - count + 1, last + 1)]
+            return [None if value and last == 40 else (value, value, value) for value in values]
+
+    smoothed = Smoothed(Looks(), 3.0)  # type: ignore[arg-type]
+    assert smoothed.columns(39.0, 1.0, 8) == [(25.0, 25.0, 25.0)] * 8
+    assert smoothed.columns(40.0, 1.0, 1) == [None]
+    # Longer columns than that are means themselves.
+    assert smoothed.columns(36.0, 4.0, 1) == Looks().columns(36.0, 4.0, 1)

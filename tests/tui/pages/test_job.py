@@ -314,8 +314,8 @@ def test_a_chart_of_which_nothing_was_ever_read_takes_no_rows() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50), (40, 12)], ids=str)
 def test_the_rank_that_the_others_wait_for_comes_first(size: tuple[int, int]) -> None:
-    """Its workers stand below it, and its state beside it; it is drawn against the others. Where a
-    few rows fit, the launcher has none."""
+    """Its workers stand below it, and its state beside it; it is drawn against the others. Where
+    not all rows fit, the launcher has the last."""
     view = with_finding("imbalanced", 8)
     every = view.gpus
     late = (every[6].uuid,)
@@ -324,7 +324,7 @@ def test_the_rank_that_the_others_wait_for_comes_first(size: tuple[int, int]) ->
     )
     view.diagnosis = diagnosis(view.snapshot, found)
     rows = rows_of(job_drawn(view, *size))
-    assert any("launcher" in row for row in rows) == (size[0] >= 80)
+    assert any("launcher" in row for row in rows) == (size[0] >= 200)
     first, *others = [row for row in rows if "launcher" not in row]
     assert re.search("rank 6" if size[0] < 60 else "rank 6  straggler", first)
     assert all("8 " in row for row in others[:1])
@@ -334,7 +334,7 @@ def test_the_rank_that_the_others_wait_for_comes_first(size: tuple[int, int]) ->
     assert set(hues) <= {"late"}
     culprit, rest, *_ = shown(fresh(view), size)
     assert (culprit.label, culprit.style) == ("GPU 6 SM active", "fed")
-    assert (rest.label, rest.is_quiet) == ("7 others", True)
+    assert (rest.label, rest.style) == ("GPUs 0-5,7 SM", "fed")
 
 
 def test_without_activities_gpus_are_told_apart_by_their_power() -> None:
@@ -348,7 +348,10 @@ def test_without_activities_gpus_are_told_apart_by_their_power() -> None:
     ]
     view.snapshot = dataclasses.replace(view.snapshot, gpus=tuple(silent))
     view.diagnosis = diagnosis(view.snapshot, found)
-    assert [one.label for one in shown(view)][:2] == ["GPU 6 power", "7 others"]
+    assert [one.label for one in shown(view)][:2] == [
+        "GPU 6 power",
+        "GPUs 0-5,7 power",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -370,61 +373,63 @@ def test_what_keeps_a_late_rank_is_drawn_against_the_others(kind: str, label: st
     view.diagnosis = diagnosis(view.snapshot, found)
     (own,) = [one for one in shown(fresh(view), (120, 40)) if one.kind == kind]
     assert (own.label, own.style) == (label, kind)
+    assert [one.label for one in shown(fresh(view)) if one.kind == "gpu"] == [
+        "GPU 1 busy",
+        "GPU 0 busy",
+    ]
     ((of_whom, number, _),) = own.words
     assert of_whom.startswith("other ")
     assert own.text != number
-    assert [one.kind for one in shown(fresh(view), (120, 40))] == ["gpu", "gpu", "wait", kind]
+    assert [one.kind for one in shown(fresh(view), (120, 40))] == ["gpu", "wait", kind, "gpu"]
     rows = job.tree_rows(view, view.snapshot.jobs[0], 9)
     hued = [row.member.rank for row in rows if row.hue == kind]
     assert hued == ([1] if kind == "worker" else [])
 
 
 def test_charts_of_a_job_end_where_those_of_its_gpus_do() -> None:
-    """Beside each stands how much of the busy time was work, and what the numbers behind it are
-    stands in the title."""
+    """Of many that show the same each has a strip, beside it how much of the busy time was work,
+    and what the numbers behind it are stands in the title."""
     view = with_finding("imbalanced", 8)
     every = tuple(one.uuid for one in view.gpus)
-    found = starved(view.snapshot, rule="straggler", gpus=every, late=every[6:7])
+    found = starved(view.snapshot, rule="collective_wait", gpus=every)
     view.diagnosis = diagnosis(view.snapshot, found)
     now = view.window.now
     mark = FindingMark(
-        rule="straggler",
+        rule="collective_wait",
         severity="warning",
         summary="",
         gpus=every,
-        late=every[6:7],
         begin_seconds=now - 60.0,
     )
     view.spans = [mark]
     lines = job_drawn(fresh(view), 200, 50)
     assert "mem/140.4G  power/700W  temp/87C" in lines[1]
     (gpu_line,) = [line for line in lines if re.match("│ [▲ ]0 waiting   SM ", line)]
-    (chart,) = [line for line in lines if "  one rank is slower  " in line]
+    (chart,) = [line for line in lines if "  waits in collectives  " in line]
     bars = max(place for place, one in enumerate(gpu_line) if one in UNICODE.solid[1:])
     assert len(chart.rstrip(" │")) == bars + 1
     # Behind them stands from where to where each goes.
     assert sum(re.search(r" range \d+(-\d+)?%", line) is not None for line in lines) >= 3
 
 
-def test_the_rank_that_others_wait_for_has_the_number_that_they_have() -> None:
+def test_strips_of_gpus_that_wait_are_of_their_work() -> None:
     """A column of the list is one reading, and their charts are the work alone, on the ground of
     what is lost: rows of two tones would be one slab."""
     view = with_finding("imbalanced", 8)
     every = tuple(one.uuid for one in view.gpus)
     view.spans = [
         FindingMark(
-            rule="straggler",
+            rule="collective_wait",
             severity="warning",
             summary="",
             gpus=every,
-            late=every[6:7],
             begin_seconds=view.window.now - 60.0,
         )
     ]
-    found = starved(view.snapshot, rule="straggler", gpus=every, late=every[6:7])
+    found = starved(view.snapshot, rule="collective_wait", gpus=every)
     view.diagnosis = diagnosis(view.snapshot, found)
     lines = job_drawn(view, 200, 50)
-    said = [line for line in lines if re.search(r"(waiting  |straggler) +SM +\d+%", line)]
+    said = [line for line in lines if re.search(r"waiting +SM +\d+%", line)]
     assert len(said) == len(every)
     drawn_rows = [line for line in job.draw(fresh(view), 200, 50).lines if "SM" in plain(line)]
     styles = {style for line in drawn_rows[:8] for _, style in line}
@@ -435,7 +440,7 @@ def test_the_rank_that_others_wait_for_has_the_number_that_they_have() -> None:
     view.timeline = Timeline(30.0).with_cursor(moment, view.window.now)
     active = view.history.gpu(every[6], "sm_active_percent")
     then = active.columns(moment, view.column_seconds, 1)[0]
-    (line,) = [one for one in job_drawn(fresh(view), 200, 50) if " 6 " in one and "SM" in one][:1]
+    (line,) = [one for one in job_drawn(fresh(view), 200, 50) if "6 waiting" in one]
     assert f"{then[1]:.0f}%" in line
     view.timeline = Timeline(30.0)
     # So has the line of all of them, where there is no room for a list.
@@ -575,6 +580,31 @@ def test_output_takes_the_rows_that_processes_leave() -> None:
     assert job.draw(view, 120, 40).plan.rows["output"] == rows
 
 
+def test_the_newest_line_of_the_output_is_the_brightest() -> None:
+    """While the end is followed; one who has scrolled reads all of them."""
+    view = with_output(Printed([f"step {n}" for n in range(500)]))
+
+    def looks(frame: Any) -> list[str]:
+        lines = [line for line in frame.lines if "  step " in plain(line)]
+        return [next(style for text, style in line if "step" in text) for line in lines]
+
+    *old, newest = looks(job.draw(view, 80, 24))
+    assert (set(old), newest) == ({"label"}, "text")
+    view.job.pane_first = 100
+    assert set(looks(job.draw(fresh(view), 80, 24))) == {"text"}
+
+
+def test_few_processes_leave_their_rows_to_the_charts() -> None:
+    """Those of processes that are gone stay theirs: charts do not jump between two epochs."""
+    others = [member(5000 + number, role="helper", parent_pid=4242) for number in range(9)]
+    alone = job_view_of(machine(one_job(members=ALONE)))
+    many = job_view_of(machine(one_job(members=(*ALONE, *others))))
+    rows = [job.draw(view, 80, 17).plan.rows["charts"] for view in (alone, many)]
+    assert rows[0] > rows[1]
+    many.snapshot = machine(one_job(members=ALONE))
+    assert job.draw(many, 80, 17).plan.rows["charts"] == rows[1]
+
+
 def test_what_a_job_was_stays_when_it_has_ended() -> None:
     """Its ranks are gone then: how it loaded its data, and on which GPUs, is not forgotten."""
     view = job_view_of(machine(one_job()))
@@ -652,13 +682,75 @@ def test_of_the_past_the_most_that_a_rank_waited_is_said() -> None:
     assert "rank 1 data-wait" not in text
 
 
-def test_gpus_with_a_chart_each_are_compared_in_those() -> None:
-    """How active their SMs are stands below each, and has no chart of its own."""
+def test_two_ranks_in_step_are_compared_by_what_of_their_time_was_work() -> None:
+    """Both are busy all the time: the straggler stands first, and below the other one how much of
+    the time it waits, as the headline has it."""
     view = with_finding("imbalanced", 2)
     every = tuple(one.uuid for one in view.gpus)
-    found = starved(view.snapshot, rule="straggler", gpus=every, late=every[1:])
+    found = starved(view.snapshot, rule="straggler", gpus=every, late=every[1:], wait_share=0.42)
     view.diagnosis = diagnosis(view.snapshot, found)
-    assert [one.kind for one in shown(view)] == ["gpu", "gpu", "main", "worker"]
+    traces = shown(view)
+    assert [one.label for one in traces[:2]] == ["GPU 1 SM active", "GPU 0 SM active"]
+    assert [one.words for one in traces[:2]] == [
+        [("straggler", "", "late")],
+        [("waiting", "42%", "waiting")],
+    ]
+
+
+def test_gpus_that_show_the_same_have_one_chart_and_one_line() -> None:
+    """By the finding, which comes and goes seldom: those that the others wait for first. While
+    nothing is found each of a few has its own."""
+    view = with_finding("reported", 8)
+    mine = view.snapshot.jobs[0].gpu_uuids
+    found = starved(view.snapshot, rule="collective_wait", gpus=mine, late=mine[3:])
+    view.diagnosis = diagnosis(view.snapshot, found)
+    text = job_drawn(fresh(view), 200, 50)
+    busy = [line.split()[1:4] for line in text if re.search(r"GPUs? [\d-]+ busy ", line)]
+    assert busy == [["GPU", "3", "busy"], ["GPUs", "0-2", "busy"]]
+    lines = [re.split(" {2,}", line.strip("│ "))[:2] for line in text if " power " in line]
+    assert [line[0] for line in lines[-2:]] == ["▲3", "·0-2 waiting"]
+    view.diagnosis = diagnosis(view.snapshot, starved(view.snapshot, gpus=mine))
+    assert [one.label for one in shown(fresh(view)) if one.kind == "gpu"] == ["GPUs 0-3 busy"]
+    view.diagnosis = nothing(view.snapshot)
+    labels = [one.label for one in shown(fresh(view), (200, 50)) if one.kind == "gpu"]
+    assert labels == [f"GPU {number} busy" for number in range(4)]
+
+
+def test_workers_of_ranks_are_a_number_where_not_all_rows_fit() -> None:
+    """So that all ranks are in sight; those of the rank that the others wait for keep their row."""
+    view = with_finding("imbalanced", 8)
+    every = tuple(one.uuid for one in view.gpus)
+    found = starved(view.snapshot, rule="straggler", gpus=every, late=every[6:7])
+    view.diagnosis = diagnosis(view.snapshot, found)
+    rows = rows_of(job_drawn(view, 120, 40))
+    assert re.findall(r"rank (\d)", "\n".join(rows)) == list("60123457")
+    assert sum("8 loader workers" in row for row in rows) == 1
+    assert sum(re.search(r"8x\d+%", row) is not None for row in rows) == 8
+    # Where they fit they have rows, and where a person wants each, too.
+    tall = rows_of(job_drawn(fresh(view), 200, 50))
+    assert sum("8 loader workers" in row for row in tall) == 8
+    view.folded = False
+    assert not any("WORKERS" in line for line in job_drawn(fresh(view), 120, 40))
+
+
+def test_the_table_of_ranks_has_how_active_their_sms_are() -> None:
+    """Busy is 99% for one that waits, too. A GPU that others use as well says it of none."""
+    what = scene("imbalanced", 2, seconds=20, attached=True)
+    view = job_view_of(what)
+    view.diagnosis = nothing(view.snapshot)
+    (heading,) = [line for line in job_drawn(view, 120, 40) if " ROLE " in line]
+    end = heading.index(" SM ") + 3
+    cells = [line[end - 4 : end].strip() for line in job_drawn(fresh(view), 120, 40)]
+    assert [one for one in cells if re.fullmatch(r"\d+%", one)]
+    rows = job.tree_rows(view, view.snapshot.jobs[0], 99)
+    assert sum(row.sm_active_percent is not None for row in rows) == 2
+    other = dataclasses.replace(
+        next(one for one in view.snapshot.processes if one.gpu_uuid == view.gpus[0].uuid), pid=9
+    )
+    processes_ = (*view.snapshot.processes, other)
+    view.snapshot = dataclasses.replace(view.snapshot, processes=processes_)
+    rows = job.tree_rows(view, view.snapshot.jobs[0], 99)
+    assert sum(row.sm_active_percent is not None for row in rows) == 1
 
 
 def test_a_loop_that_waits_is_drawn_as_what_its_time_goes_to() -> None:
@@ -672,6 +764,8 @@ def test_a_loop_that_waits_is_drawn_as_what_its_time_goes_to() -> None:
     assert text.count("in steps") == text.count("copies") == 1
     (wait,) = [one for one in shown(fresh(view)) if one.kind == "wait"]
     assert wait.drawn(1) is wait
+    shares = [wait.text, *[number for _, number, _ in wait.drawn(3).words]]
+    assert sum(int(one.removesuffix("%")) for one in shares) == 100
     styles = {style for line in job.draw(fresh(view), 120, 40).lines for _, style in line}
     assert any(one.startswith("fed+starved") for one in styles)
 
@@ -715,12 +809,12 @@ def test_the_tree_says_how_many_rows_are_out_of_sight(width: int) -> None:
     assert f"▼{30 - seen}" in heading
 
 
-def test_labels_of_the_numbers_of_gpus_stand_in_the_first_line() -> None:
-    """The numbers of the others are below them, and end where those of the first do."""
+def test_numbers_of_gpus_have_their_labels_and_stand_in_columns() -> None:
+    """Those of one GPU end where those of the others do."""
     view = job_view_of(scene("reported", 8, attached=True))
     lines = [line for line in job_drawn(view, 200, 50) if re.match(r"│ +\d +\w+ ", line)]
     assert len(lines) >= 4
     for label in ("mem", "power", "temp", "SM", "tensor"):
-        assert [label in line for line in lines] == [True, *[False] * (len(lines) - 1)]
+        assert len({line.index(f" {label} ") for line in lines}) == 1
     for unit in (r"G\b", r"W\b", r"C\b", "MHz"):
         assert len({re.search(rf"\d{unit}", line).end() for line in lines}) == 1

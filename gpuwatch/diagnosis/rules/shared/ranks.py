@@ -2,7 +2,7 @@
 that is late while the others wait for it, as far as it shows from outside."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
 from gpuwatch.diagnosis.finding import Advice, Evidence
@@ -127,8 +127,11 @@ def work_of_late_rank(window: Window, gpu: GpuFacts) -> LateRankWork:
     in_time = loading.not_starved([rank]) is not None
     for sign in _SIGNS:
         found = None if in_time and sign.of_loader else sign.at(rank, others)
-        if found is not None:
-            return found
+        if found is None:
+            continue
+        spare = loaders.spare_cores(window.host, window.job) if sign is _LOADING else None
+        no_cores = spare is not None and spare < 1.0
+        return replace(found, advice=(_NO_CORES,)) if no_cores else found
     unread = rank.main_thread_percent is None
     lacks = ("the CPU time of its processes" if unread else "stacks",)
     says = "what it does meanwhile does not show from outside"
@@ -188,6 +191,18 @@ _FILES = Advice(
     brief="See its num_workers, files, storage",
     setting="num_workers",
     why="the other ranks get their data in time",
+)
+_WORKERS = Advice(
+    "Raise num_workers, at least on that rank, or give all ranks samples that cost as much to "
+    "load.",
+    brief="Raise num_workers, even out samples",
+    setting="num_workers",
+    why="its workers are at the limit of a core each, those of the other ranks are not",
+)
+_NO_CORES = Advice(
+    "Give all ranks samples that cost as much to load: no cores are free for more workers.",
+    brief="Even out samples, no cores are free",
+    why=_WORKERS.why,
 )
 _SAVES = Advice(
     "Save without stopping the others: asynchronous or sharded checkpoints "
@@ -281,7 +296,7 @@ _LOADING = _Sign(
     "CPU of the late rank's loader workers",
     lambda rank: None if rank.workers is None else rank.workers.cpu_percent,
     _above(loaders.WORKERS_AT_LIMIT_PERCENT, DIFFERENT_PERCENT), _workers_say,
-    lambda _: "its workers are maxed out", _FILES,
+    lambda _: "its workers are maxed out", _WORKERS,
     meaning="of a core each", of_loader=True,
 )  # fmt: skip
 _QUEUE = _Sign(

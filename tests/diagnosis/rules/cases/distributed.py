@@ -110,6 +110,18 @@ COLLECTIVE = Cases("collective_wait", {
         says: (late(**facts), {"summary": says, "strength": lambda own: own > 0.8})
         for says, facts in DOES.items()
     },
+    # More workers help where there are cores for them.
+    "workers at their limit, and cores are free": (
+        late(workers=w.workers(2.0, cpu_percent=98.0)),
+        {"advice.0.action": "Raise num_workers", "wait_share": pytest.approx(0.4, abs=0.02)},
+    ),
+    "workers at their limit, and no core is free": (
+        with_late_first(w.job(
+            ranks=(w.rank(0, workers=w.workers(2.0, cpu_percent=98.0)), *FOUR.ranks[1:]),
+            cpu_cores=float(w.CORES),
+        )),
+        {"advice.0.action": "no cores are free"},
+    ),
     "a very late rank": with_late_first(others={"power_mean_watts": 300.0}, **VERY_LATE),
     # A thread that spins for its GPU is at a full core, whether it has workers or not.
     "what all ranks do is no reason": (

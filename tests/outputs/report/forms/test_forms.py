@@ -55,6 +55,15 @@ def test_the_phases_lose_what_the_verdict_says(summaries: dict[str, Report]) -> 
     assert "20:00:18  20:01:18  1m00     -  1m00 GPU does not answer" in report_text(report)
 
 
+def test_the_verdict_on_several_findings_has_what_was_lost_in_all(
+    summaries: dict[str, Report],
+) -> None:
+    """Each says what it cost with what to do; one alone is not added up."""
+    text = " ".join(report_text(summaries["mixed"], width=140).split())
+    assert re.search(r"\d other findings? below; lost in all: .* of all GPU time", text)
+    assert "lost in all" not in report_text(summaries["starved"])
+
+
 def test_a_cause_in_doubt_is_named_as_one(summaries: dict[str, Report]) -> None:
     """In the heading of the finding, and in the phase that lost time to it."""
     report = summaries["main_process"]

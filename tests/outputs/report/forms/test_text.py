@@ -193,7 +193,7 @@ PLACE = "on box3 · 8 of 16 ranks · torchrun · Slurm job 77 · pod train-0 · 
         ({"ended_at_unix_seconds": None, "last": UNIX + 65}, "after 1m05"),
         ({"started_at_unix_seconds": None}, "took 1m40"),
         ({"ended_at_unix_seconds": UNIX + 90_000}, "22:13:20 to 2023-11-15 23:13:20"),
-        ({"watched_seconds": 25.0}, "Watched for 25s of it (25%)"),
+        ({"watched_seconds": 25.0}, "Only 25% of its run was watched."),
         # Where it ran.
         (SOMEWHERE, f"PID 7 · {PLACE}"),
         ({}, "The job used no GPU while it was watched."),
