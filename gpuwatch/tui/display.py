@@ -12,7 +12,15 @@ from textual.app import App
 from textual.screen import Screen
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.strips import ASCII, BARS, DOTS, UNICODE
+from gpuwatch.tui.charts.strips import (
+    ASCII,
+    BARS,
+    COLOURLESS,
+    DOTS,
+    FILLED_ASCII,
+    SHADED_ASCII,
+    UNICODE,
+)
 from gpuwatch.tui.pages.screen import CanvasScreen, Dialog
 from gpuwatch.tui.terminal import picture
 from gpuwatch.tui.terminal.driver import is_ending, strips_of, terminal_of
@@ -155,8 +163,14 @@ class Display:
         # A tone costs a colour change of some twenty bytes, a dotted cell three.
         ansi = self.app.current_theme.ansi
         has_tones = not (self._no_color or ansi or self.view.slow_link)
-        blocks = BARS if self.view.palette.is_of_256 else UNICODE
-        self.view.glyphs = ASCII if ascii_mode else blocks if has_tones else DOTS
+        has_shades = has_tones and not self.view.palette.is_of_256
+        if ascii_mode:
+            coloured = SHADED_ASCII if has_shades else FILLED_ASCII
+            self.view.glyphs = ASCII if self._no_color else coloured
+        elif has_tones:
+            self.view.glyphs = UNICODE if has_shades else BARS
+        else:
+            self.view.glyphs = COLOURLESS if self._no_color else DOTS
 
     # -- keys -------------------------------------------------------------------------------------
 
@@ -190,7 +204,7 @@ class Display:
         position = THEMES.index(app.theme) if app.theme in THEMES else -1
         app.theme = name or THEMES[(position + 1) % len(THEMES)]
         self.view.palette = self._palette()
-        self._choose_glyphs(self.view.glyphs is ASCII)
+        self._choose_glyphs(self.view.glyphs.is_ascii)
         for screen in app.screen_stack:
             if isinstance(screen, CanvasScreen):
                 screen.canvas.repaint(self.view.palette)

@@ -33,6 +33,18 @@ LEVELS_PER_ROW = 8
 _BRAILLE_ROWS = (0xC0, 0x24, 0x12, 0x09)
 
 
+FULL, PALE, ON_PALE, HIGHEST, FLOOR = "01234"
+"""Tones of a cell: solid; what was no work, above it; solid standing on such a cell; the line that
+marks the highest; and the base line of idle time."""
+SHADES = "efghij"
+"""Tones of a cell that is shaded by its mean, from nearly nothing to all of the time."""
+FILLS = "FGHI"
+"""Tones of a cell that is a block by its ground, from nearly nothing to all of it: its character is
+there for who copies it, and is not seen."""
+FILLED_PALE = "P"
+"""Such a cell of what was no work, or of a range."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Glyphs:
     """Characters of charts and signs. ``solid[n]`` fills n of 8 levels of a cell, 0 to 8."""
@@ -50,6 +62,7 @@ class Glyphs:
     pale: str
     """Cells of a range in which no part is solid, instead of ``ranges``; others show their solid
     part alone."""
+    pale_tone: str
     lines: str
     """Line at the bottom, in the middle and at the top of a cell."""
     separator: str
@@ -84,6 +97,21 @@ class Glyphs:
     """Needle of a replay, and the part of a scroll bar that is in sight."""
     core: str
     """Per-core bars: nine characters, 0 to 8 eighths."""
+    fill: str
+    """Tone of a cell that is solid to each of these levels."""
+    step: int
+    """Levels by which bars of several rows grow: 8 where a cell is full or empty."""
+    wash: str = " "
+    """Room above columns that were held up: blank where a tinted ground tells it."""
+
+    @property
+    def is_ascii(self) -> bool:
+        return self.solid.isascii()
+
+    @property
+    def blends(self) -> bool:
+        """Return whether shades stand for the heights that there are no characters for."""
+        return FILLS[0] in self.fill
 
     @property
     def solid_to(self) -> int:
@@ -110,6 +138,7 @@ UNICODE = Glyphs(
     shades=True,
     tones=True,
     pale="",
+    pale_tone=PALE,
     lines="▁─▔",
     separator="│",
     axis="│",
@@ -134,26 +163,29 @@ UNICODE = Glyphs(
     mark="◆",
     thumb="┃",
     core=" ▁▂▃▄▅▆▇█",
+    fill=9 * FULL,
+    step=1,
 )
 
 BARS = replace(UNICODE, name="bars", shades=False)
 """Block glyphs for a terminal of 256 colours."""
 DOTS = replace(BARS, name="dots", tones=False)
 """Block glyphs for a terminal without colours in between: ranges are dotted."""
+COLOURLESS = replace(DOTS, name="colourless", wash="·")
+"""Block glyphs for a terminal without colours."""
 
 ASCII = Glyphs(
     name="ascii",
     # A zero, less than half, more: with further steps a chart that moves a little would be noise.
-    # Each stands on the lower edge of its cell, or would float above the bar that it is the top of.
-    solid=" .:::####",
+    solid=" _...####",
     ranges=(),
     shades=False,
     tones=False,
     pale="/",
+    pale_tone=PALE,
     lines="_-'",
     separator="|",
-    # A bar beside the numbers and the signs of a chart would be taken for one of them.
-    axis=" ",
+    axis="|",
     dot="-",
     ellipsis="~",
     marker=">",
@@ -166,7 +198,8 @@ ASCII = Glyphs(
     tick="'",
     cursor="_",
     up="^",
-    down="v",
+    # No letter, which would be read with the word or the number beside it.
+    down="+",
     warning="!",
     grave="X",
     note="i",
@@ -174,8 +207,24 @@ ASCII = Glyphs(
     unread="?",
     mark="*",
     thumb="#",
-    core="..:::####",
+    core="__...####",
+    fill=9 * FULL,
+    step=8,
 )
+FILLED_ASCII = replace(ASCII, name="filled ascii", fill=5 * FULL + 4 * FILLS[-1])
+"""ASCII for a terminal of some colours: bars are blocks of them."""
+SHADED_ASCII = replace(
+    ASCII,
+    name="shaded ascii",
+    # A character for each shade: who copies a row can tell them apart, and so can the canvas, which
+    # looks for characters that have moved to the left.
+    solid=" _.:::=##",
+    core="__.:::=##",
+    fill=f"{2 * FULL}FGGGHII",
+    step=4,
+    pale_tone=FILLED_PALE,
+)
+"""ASCII for a terminal of all colours: the top of a bar is a shade, and so is a row alone."""
 
 
 def level(value: float, limit: float, rows: int = 1) -> int:
@@ -190,13 +239,6 @@ def level(value: float, limit: float, rows: int = 1) -> int:
     return max(2, min(top, 1 + ceil((top - 1) * min(1.0, value / limit) - 0.5)))
 
 
-FULL, PALE, ON_PALE, HIGHEST, FLOOR = "01234"
-"""Tones of a cell: solid; what was no work, above it; solid standing on such a cell; the line that
-marks the highest; and the base line of idle time."""
-
-
-SHADES = "efghij"
-"""Tones of a cell that is shaded by its mean, from nearly nothing to all of the time."""
 BESIDE = "b"
 """Shade of charts that stand beside those of how busy GPUs are, and are quieter: most are flat."""
 
@@ -253,7 +295,11 @@ def cells(
             character = glyphs.lines[place] if is_marked else glyphs.solid[filled]
             tone = HIGHEST if is_marked else FULL
         else:
-            if glyphs.pale and base and filled == 1:
+            if glyphs.step > 1:
+                filled, reach = [
+                    _rounded(one, glyphs.step, is_lowest=not base) for one in (filled, reach)
+                ]
+            elif glyphs.pale and base and filled == 1:
                 # What is drawn for the first level is the base line of the chart, and no part of
                 # a bar.
                 filled = 2
@@ -263,13 +309,19 @@ def cells(
     return "".join(characters), "".join(tones)
 
 
+def _rounded(levels: int, step: int, *, is_lowest: bool) -> int:
+    """Return levels of a cell in whole steps, of the lowest at least that there is something."""
+    whole = (levels + step // 2) // step * step
+    return max(whole, min(levels, 2)) if is_lowest else whole
+
+
 def _of_one_row(glyphs: Glyphs, low: int, high: int, *, apart: bool) -> tuple[str, str]:
     """Return the only cell of a column: without the highest where it has no shape of its own, and
     the work alone where nothing above it has."""
     if low == high or (not apart if glyphs.tones else apart and low > 1):
-        return glyphs.solid[low], FULL
+        return glyphs.solid[low], glyphs.fill[low]
     if glyphs.pale:
-        return (glyphs.solid[low], FULL) if low > 1 else (glyphs.pale, PALE)
+        return (glyphs.solid[low], glyphs.fill[low]) if low > 1 else (glyphs.pale, glyphs.pale_tone)
     if not glyphs.tones:
         return glyphs.ranges[0 if low == 1 else low][high], FULL if low > 1 else PALE
     if high >= _NEARLY_FULL and low > 1:
@@ -280,9 +332,11 @@ def _of_one_row(glyphs: Glyphs, low: int, high: int, *, apart: bool) -> tuple[st
 def _cell(glyphs: Glyphs, solid: int, reach: int) -> tuple[str, str]:
     """Return a cell of a taller chart: filled to ``solid`` of 8, pale or dotted up to ``reach``."""
     if solid == reach:
-        return glyphs.solid[solid], FULL
+        return glyphs.solid[solid], glyphs.fill[solid]
     if glyphs.pale:
-        return (glyphs.solid[solid], FULL) if solid else (glyphs.pale, PALE)
+        if solid:
+            return glyphs.solid[solid], glyphs.fill[solid]
+        return glyphs.pale, glyphs.pale_tone
     if not glyphs.tones:
         # The cell in which the solid part ends has no room for dots above it.
         return (glyphs.solid[solid], FULL) if solid > 1 else (glyphs.ranges[0][reach], PALE)
@@ -500,14 +554,17 @@ class Strip:
             self._drawn_of = drawn_of
             rows_drawn = zip(texts, tones, strict=True)
             low = ""
-            if glyphs.tones and rows == 1:
+            if glyphs.blends:
+                low = "ground"
+            elif glyphs.tones and rows == 1:
                 low = "ground" if is_shaded(glyphs, grid, rows) else "faint"
             self._drawn = [
                 _runs(
                     *row,
                     bottom if number == rows - 1 else parts,
-                    BESIDE if held is None and glyphs.tones else "",
+                    BESIDE if held is None and (glyphs.tones or glyphs.blends) else "",
                     low,
+                    glyphs.wash,
                 )
                 for number, row in enumerate(rows_drawn)
             ]
@@ -657,13 +714,16 @@ def _equal_ones(styles: Sequence[str], bars: Sequence[bool]) -> list[Part]:
 
 def is_shaded(glyphs: Glyphs, grid: Grid, rows: int) -> bool:
     """Return whether columns of how busy a GPU is have shades in the place of heights."""
-    return glyphs.shades and rows == 1 and grid.column_seconds <= _SHADED_SECONDS
+    of_swings = glyphs.shades and grid.column_seconds <= _SHADED_SECONDS
+    return rows == 1 and (of_swings or glyphs.blends)
 
 
 def _shade_cell(column: Column | None, limit: float, glyphs: Glyphs) -> tuple[str, str]:
     """Return the only cell of a column by the shade of its mean; zero is a base line."""
     height = 0 if column is None else level(column[1], limit)
-    return (glyphs.solid[height], FULL) if height < 2 else (glyphs.solid[-2], SHADES[height - 2])
+    if height < 2 or glyphs.blends:
+        return glyphs.solid[height], glyphs.fill[height]
+    return glyphs.solid[-2], SHADES[height - 2]
 
 
 # Those that may still change mostly do not, and processes of one GPU have the same.
@@ -684,7 +744,9 @@ def draw_column(
 _SAME_TONE = re.compile(r"(.)\1*")
 
 
-def _runs(text: str, tones: str, parts: Sequence[Part], shade: str, low: str = "") -> list[Run]:
+def _runs(
+    text: str, tones: str, parts: Sequence[Part], shade: str, low: str, wash: str
+) -> list[Run]:
     """Return ``text`` as runs of one style and tone each. Of the only row of a chart, base lines on
     the ground of what held it up are ``low``: ``faint``, or only the ``ground``. Many below each
     other would be the loudest of all."""
@@ -695,6 +757,8 @@ def _runs(text: str, tones: str, parts: Sequence[Part], shade: str, low: str = "
             part, of_ground = text[match.start() : match.end()], tone == FLOOR and "/" in style
             if of_ground and low == "ground":
                 part = " " * len(part)
+            elif "/" in style:
+                part = part.replace(" ", wash)
             faint = BESIDE if of_ground and low else shade
             out.append((part, f"{style}.{tone}{faint}"))
     return out

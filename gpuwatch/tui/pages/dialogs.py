@@ -18,7 +18,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Process
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Unchecked, severity_place
-from gpuwatch.tui.charts.strips import ASCII, HIGHEST, Glyphs
+from gpuwatch.tui.charts.strips import HIGHEST, Glyphs
 from gpuwatch.tui.charts.timeline import SPANS, span_words
 from gpuwatch.tui.keys import Key, described
 from gpuwatch.tui.pages.layout import in_columns, scrolled
@@ -120,10 +120,10 @@ def _samples(glyphs: Glyphs) -> list[tuple[Sequence[Run], str]]:
     above = (
         ("─" * 2, f"fed.{HIGHEST}")
         if glyphs.tones
-        else ((glyphs.pale or glyphs.ranges[0][8]) * 2, "fed")
+        else ((glyphs.pale or glyphs.ranges[0][8]) * 2, f"fed.{glyphs.pale_tone}")
     )
     samples = (
-        (full, "fed", "mean" if glyphs.solid_to else "lowest"),
+        (full, f"fed.{glyphs.fill[8]}", "mean" if glyphs.solid_to else "lowest"),
         (*above, "highest"),
         (low, "idle", "idle"),
         (glyphs.warning, "warn", "finding"),
@@ -236,7 +236,7 @@ def stacks_dialog(view: View, reports: Sequence[StackReport]) -> Dialog:
     """Return a dialog with what ``gpuwatch diagnose --stacks`` prints of these processes."""
     from gpuwatch.outputs.stacks import stacks_page  # noqa: PLC0415 - seldom asked for
 
-    text = Text(stacks_page(reports, width=WIDTH, ascii_only=view.glyphs is ASCII))
+    text = Text(stacks_page(reports, width=WIDTH, ascii_only=view.glyphs.is_ascii))
     text.highlight_regex("[█▏▎▍▌▋▊▉#]+", "host")
     return Dialog(view, "where the main threads are", text)
 

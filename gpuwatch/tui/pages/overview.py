@@ -3,7 +3,8 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from textual import events
@@ -15,7 +16,15 @@ from gpuwatch.core.model import Host, Process
 from gpuwatch.core.registry import HOST as FIELDS
 from gpuwatch.core.registry import Field
 from gpuwatch.diagnosis.finding import gpu_names
-from gpuwatch.tui.charts.strips import BESIDE, FULL, highest, mean_shown, nice_ceiling, scale_marks
+from gpuwatch.tui.charts.strips import (
+    BESIDE,
+    FULL,
+    Glyphs,
+    highest,
+    mean_shown,
+    nice_ceiling,
+    scale_marks,
+)
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, OVERVIEW_KEYS, bindings
 from gpuwatch.tui.pages.layout import (
     BOTTOM,
@@ -173,11 +182,14 @@ def _in_memory(host: Host) -> list[Run]:
     return facts
 
 
-def _core_bar(percents: tuple[float | None, ...], bars: str) -> str:
-    """Return the bar of a few cores: of their mean, so that all bars together are as full as all
-    cores are busy."""
+def _core_bar(percents: tuple[float | None, ...], glyphs: Glyphs) -> tuple[str, str]:
+    """Return the bar of a few cores and its tone: of their mean, so that all bars together are as
+    full as all cores are busy."""
     busy = mean(percents)
-    return " " if busy is None else bars[max(1, min(8, round(busy / 12.5)))]
+    if busy is None:
+        return " ", FULL
+    eighths = max(1, min(8, round(busy / 12.5)))
+    return glyphs.core[eighths], glyphs.fill[eighths]
 
 
 class _HostPainter:
@@ -323,10 +335,10 @@ class _HostPainter:
             note = f" {each} cores a bar" if has_note else ""
         ends = [count * place // max(1, bars) for place in range(bars + 1)]
         groups = [percents[first:end] for first, end in pairwise(ends)]
-        row.add(
-            "".join([_core_bar(group, self._glyphs.core) for group in groups]),
-            f"host.{FULL}{BESIDE}",
-        )
+        for tone, alike in groupby(
+            [_core_bar(group, self._glyphs) for group in groups], itemgetter(1)
+        ):
+            row.add("".join([bar for bar, _ in alike]), f"host.{tone}{BESIDE}")
         return row.add(note, "dim")
 
     def _facts(self, row: Row, facts: list[Run]) -> Line:

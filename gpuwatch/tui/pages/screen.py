@@ -15,7 +15,7 @@ from textual.geometry import Region
 from textual.screen import ModalScreen, Screen
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.strips import ASCII, Glyphs
+from gpuwatch.tui.charts.strips import Glyphs
 from gpuwatch.tui.keys import Footer
 from gpuwatch.tui.pages.layout import Frame, Title, boxed, edge, filled, has_boxes
 from gpuwatch.tui.panels.bars import draw_footer, draw_header, draw_replay_bar, replay_rows
@@ -88,7 +88,7 @@ class CanvasScreen(Screen[None]):
             said = Row(width, prefix="s:").add(f" {text}", "title").line()
             lines = [*lines[:-2], said, lines[-1]]
         lines = [*lines[:-1], *draw_replay_bar(self.view, width, height), *lines[-1:]]
-        self.canvas.ascii_only = self.view.glyphs is ASCII
+        self.canvas.ascii_only = self.view.glyphs.is_ascii
         self.canvas.show(lines, width)
 
     def dismiss(self, result: None = None) -> AwaitComplete:
@@ -378,7 +378,7 @@ class Dialog(ModalScreen[str]):
         lines = [top, *lines, bottom][:height]
         x, y = max(0, width - inner - FRAME_CELLS) // 2, (height - len(lines)) // 2
         self.box = Region(x, y, inner + FRAME_CELLS, len(lines))
-        self.canvas.ascii_only = self._glyphs is ASCII
+        self.canvas.ascii_only = self._glyphs.is_ascii
         self.canvas.show(self._over(self._behind(width, height), lines), width)
 
     @property

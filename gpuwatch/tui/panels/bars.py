@@ -20,7 +20,7 @@ from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import OwnCost, Snapshot
 from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, lost_gpus
 from gpuwatch.diagnosis.rule import STRAGGLER, GpuState
-from gpuwatch.tui.charts.strips import ASCII, Glyphs, draw_column
+from gpuwatch.tui.charts.strips import Glyphs, draw_column
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed, has_boxes
 from gpuwatch.tui.panels import time_axis
@@ -455,7 +455,7 @@ def _longest(view: View, forms: Sequence[str], room: int) -> str:
 
 
 def _doing(state: ReplayState, glyphs: Glyphs) -> tuple[str, str, str]:
-    plain = glyphs is ASCII
+    plain = glyphs.is_ascii
     if state.seeking:
         return ("~" if plain else "◌", "seeking", "label")
     if state.ended:

@@ -34,7 +34,6 @@ from gpuwatch.diagnosis.rule import (
     GpuState,
 )
 from gpuwatch.tui.charts.strips import (
-    ASCII,
     Column,
     Columns,
     Glyphs,
@@ -494,6 +493,24 @@ def work_said(view: View, state: GpuState, *gpus: Gpu) -> Said | None:
     return (label, units.percent(sum(known) / len(known)), FED.hue) if known else None
 
 
+def state_said(state: GpuState, found: Finding | FindingMark | None) -> Said:
+    """Return the word of a state; of waiting how much of the time, as the finding has it."""
+    share = None
+    if state is WAITING and isinstance(found, Finding):
+        share = found.wait_share if found.late else found.lost_share
+    return state.word, "" if share is None else units.share(share), state.hue
+
+
+def idle_said(view: View, state: GpuState, busy_percent: float | None, *gpus: GpuKey) -> list[Said]:
+    """Return how much of the time was idle, in the colour of the ground that it has in a chart;
+    nothing where that is no loss, or of a moment in the past."""
+    hues = {one.style for one in held_up(view, *gpus) if not one.of_busy}
+    no_loss = state is STRAGGLER or state.hue not in hues
+    if busy_percent is None or no_loss or view.timeline.moment is not None:
+        return []
+    return [(IDLE.word, f"{100 - round(busy_percent)}%", state.hue)]
+
+
 _EFFECTIVE = "effective"
 """Word for how busy a GPU would be with the same work at its highest clock."""
 _WORK_COLUMNS = 30
@@ -541,7 +558,7 @@ def _recent(view: View, gpu: Gpu) -> Sequence[Column | None]:
 def gauge(glyphs: Glyphs, share: float, width: int, style: str) -> list[Run]:
     """Draw a line on a track, to half a cell: how much of a limit is reached, now. Only what is at
     its limit is full, and only nothing is empty."""
-    ascii_only = glyphs is ASCII
+    ascii_only = glyphs.is_ascii
     halves = 1 if ascii_only else 2
     most = halves * width
     filled = max(0, min(most, round(most * share)))
@@ -864,12 +881,12 @@ class GpuPainter:
     def _words(self, gpu: Gpu, busy: Metric, state: GpuState) -> list[Said]:
         """Return what stands below the number of a chart: what of it was work, or how much of the
         time was idle, in the colours that these have there, and what is read now."""
-        view, words = self._view, list[Said]()
-        work = work_said(view, state, gpu)
-        if work is not None:
-            words.append(work)
-        elif busy.value is not None and state.hue in {one.style for one in held_up(view, gpu.uuid)}:
-            words.append((IDLE.word, f"{100 - round(busy.value)}%", state.hue))
+        view = self._view
+        found = next(iter(about_gpu(view.diagnosis, gpu.uuid)), None)
+        work, waits = work_said(view, state, gpu), state_said(state, found)
+        words = [waits] if state is WAITING and waits[1] else []
+        words += [] if work is None else [work]
+        words += idle_said(view, state, busy.value, gpu.uuid)
         replay = view.replay
         if not gpu.lost and (replay is None or replay.following):
             words.append(("now", units.percent(self._now), "dim"))

@@ -16,7 +16,7 @@ from gpuwatch.core.model import Gpu, Job, JobMember, JobRank, ProcessKey, Traini
 from gpuwatch.core.registry import GPU, Field
 from gpuwatch.core.store import PolledThenSampled, Series
 from gpuwatch.diagnosis.finding import Finding, about_job, severity_place
-from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, UNDERUSED, WAITING, GpuState
+from gpuwatch.diagnosis.rule import STRAGGLER, THROTTLED, UNDERUSED, WAITING
 from gpuwatch.jobs.words import APART_SHARE, rank_name, waits_most
 from gpuwatch.tui.charts.strips import (
     Column,
@@ -39,8 +39,10 @@ from gpuwatch.tui.panels.gpus import (
     LEAD,
     gauge,
     held_up,
+    idle_said,
     scaled_metrics,
     state_of,
+    state_said,
     work_said,
 )
 from gpuwatch.tui.panels.time_axis import past_column, shown_gpu, wall_offset
@@ -488,7 +490,9 @@ def gpu_traces(view: View, gpus: Sequence[Gpu], *, with_state: bool = False) -> 
         state = state_of(view, gpu)
         work = work_said(view, state, gpu)
         # What is no work has the hue of its cause, which the word has, too.
-        word = [(state.word, "", state.hue)] if with_state or work is not None else []
+        idle = idle_said(view, state, gpu.reading.busy_percent, gpu.uuid)
+        says_state = work is not None or (with_state and not idle)
+        word = [(state.word, "", state.hue)] if says_state else []
         busy = Trace(
             kind="gpu",
             label=f"GPU {units.gpu_label(gpu)} busy",
@@ -497,7 +501,11 @@ def gpu_traces(view: View, gpus: Sequence[Gpu], *, with_state: bool = False) -> 
             style=FED.hue,
             series=view.history.gpu(gpu.uuid, "busy_percent"),
             held=held_up(view, gpu.uuid),
-            words=[*([] if work is None else [work]), *word],
+            words=[
+                *([] if work is None else [work]),
+                *word,
+                *idle,
+            ],
         )
         out.append(busy)
     return out
@@ -566,7 +574,7 @@ def metric_trace(
         top=_top(field, limit),
         bytes=of_bytes,
         held=held,
-        words=[_state_said(state, found)] if among else (),
+        words=[state_said(state, found)] if among else (),
         hue=state.hue if among else "label",
     )
 
@@ -585,14 +593,6 @@ def _whose(gpus: Sequence[Gpu], among: Sequence[Gpu]) -> tuple[str, str]:
     count = f"{len(gpus)} {'others' if others else 'GPUs'}"
     named = f"GPUs {labels}"
     return named if len(named) <= _LABEL - 5 else count, "others" if others else count.lower()
-
-
-def _state_said(state: GpuState, found: Finding | FindingMark | None) -> tuple[str, str, str]:
-    """Return the word of a state; of waiting how much of the time, as the finding has it."""
-    share = None
-    if state is WAITING and isinstance(found, Finding):
-        share = found.wait_share if found.late else found.lost_share
-    return state.word, "" if share is None else units.share(share), state.hue
 
 
 def _top(field: Field, limit: float | None) -> str:
@@ -651,18 +651,19 @@ def busy_trace(
     held, work = held_up(view, *uuids), work_said(view, state, *gpus)
     find = [history.gpu(uuid, "busy_percent") for uuid in uuids]
     apart = found is not None and len(gpus) < len(among)
-    lost = all(gpu.lost for gpu in gpus)
+    lost, percent = all(gpu.lost for gpu in gpus), mean(gpu.reading.busy_percent for gpu in gpus)
     busy = Trace(
         kind="gpu",
         label=f"{whose} busy",
         short=short,
-        text="lost" if lost else units.percent(mean(gpu.reading.busy_percent for gpu in gpus)),
+        text="lost" if lost else units.percent(percent),
         style=FED.hue,
         series=find[0] if len(find) == 1 else Together(uuids, lambda: find),
         held=held,
         words=[
-            *([_state_said(state, found)] if apart or work is not None else []),
+            *([state_said(state, found)] if apart or work is not None else []),
             *([] if work is None else [work]),
+            *idle_said(view, state, percent, *uuids),
         ],
         hue=state.hue if apart else "label",
     )

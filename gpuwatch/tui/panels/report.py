@@ -12,7 +12,7 @@ from gpuwatch.outputs import terminal
 from gpuwatch.outputs.report import document, text
 from gpuwatch.outputs.report.document import Document, Found, Group, Paragraph, Timeline, ToDo
 from gpuwatch.outputs.report.model import Report, TimeProfile
-from gpuwatch.tui.charts.strips import ASCII, Column, Held, TimeWindow
+from gpuwatch.tui.charts.strips import Column, Held, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark
 from gpuwatch.tui.pages.layout import Title, edge
 from gpuwatch.tui.panels import evidence, job_charts, time_axis
@@ -235,7 +235,7 @@ def _in_words(view: View, block: document.Block, width: int) -> Iterator[Line]:
                 style = "label" if quiet and style == "title" else style
             else:
                 shown = clean(part)
-                row.add(to_ascii(shown) if view.glyphs is ASCII else shown, style)
+                row.add(to_ascii(shown) if view.glyphs.is_ascii else shown, style)
         yield row.line()
 
 

@@ -495,7 +495,7 @@ def mark_lines(found: Iterable[Found], cells: int, glyphs: Glyphs) -> list[Run |
     out: list[Run | None] = [None] * cells
     for severity, first, last, *hue in _gravest_last(found):
         # In ASCII it would be as loud as the verdict.
-        line = "dim" if glyphs is ASCII else f"{_hue_of(severity, hue)}.{HIGHEST}"
+        line = "dim" if glyphs.is_ascii else f"{_hue_of(severity, hue)}.{HIGHEST}"
         for cell in range(max(0, first), min(cells, last + 1)):
             out[cell] = (glyphs.rule, line)
     return out

@@ -42,7 +42,7 @@ _SPAN = re.compile(rb"x(?:\0{0,%d}x)*" % (2 * _MERGE_GAP + 1))
 """Stretches of changed cells in marks of two bytes a cell, ``x`` where they changed."""
 _MARKED = b"\0" + 255 * b"x"
 
-_MOVED_LEAST = 24
+_MOVED_LEAST = 16
 """Cells: fewer are sent anew for about what it costs to move them."""
 _PROBE = 12
 """Cells in a row that are looked for where they may have come from."""

@@ -11,7 +11,15 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gpuwatch.outputs.terminal import STATE_HUES
-from gpuwatch.tui.charts.strips import BESIDE, FLOOR, ON_PALE, PALE, SHADES
+from gpuwatch.tui.charts.strips import (
+    BESIDE,
+    FILLED_PALE,
+    FILLS,
+    FLOOR,
+    ON_PALE,
+    PALE,
+    SHADES,
+)
 
 # On a dark and on a light ground.
 _HUES = {
@@ -96,6 +104,12 @@ _FAINT = {"dim", "idle", "area"}
 """Hues that are the terminal's own ink, dimmed: its grey is hard to read on many, and on some it is
 the ground."""
 
+_FILL_OF_FAINT = "bright_black"
+"""Ground of a cell that is filled with such a hue: an ink is dimmed and a ground is not."""
+_QUIET_CHARTS = {"host", "gauge"}
+"""Hues whose charts are as quiet as ``area``: most are flat, and blocks of a full colour would be
+the loudest of all."""
+
 # Style names that are a hue and more: (hue, bold, reverse). Any other name is a hue itself.
 _LOOKS: dict[str, tuple[str, bool | None, bool]] = {
     "value": ("text", True, False),
@@ -157,6 +171,8 @@ class Palette(dict[str, Style]):
             ground = Color.parse(background)
             share = _REST if lost else _TINT
             background = ground.blend(Color.parse(self._hues[tint]), share).hex
+        if self._ansi and tone and hue in _QUIET_CHARTS:
+            hue, foreground = "area", self._hues["area"]
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
@@ -171,11 +187,17 @@ class Palette(dict[str, Style]):
         if self._no_color:
             return Style(
                 bold=bold,
-                # Bars are the largest areas, and would outshine every word.
-                dim=bool(tone) or name in {"dim", "rule", "edge"},
+                # Bars are the largest areas, and would outshine every word, and labels their
+                # numbers. A bar is underlined in one brightness.
+                dim=bool(tone)
+                or name in {"dim", "rule", "edge"}
+                or (name == "label" and surface != "b"),
                 reverse=reverse or None,
                 underline=(surface == "b") or None,
             )
+        if self._ansi and tone and tone in FILLS and surface not in {"s", "c"}:
+            filled = _FILL_OF_FAINT if hue in _FAINT else foreground
+            return Style(color=filled, bgcolor=filled)
         dim = (self._ansi and hue in _FAINT and surface != "s") or None
         return Style(
             color=foreground, bgcolor=background, bold=bold, dim=dim, reverse=reverse or None
@@ -201,6 +223,12 @@ class Palette(dict[str, Style]):
             share = _LEAST_SHADE + (_MOST_SHADE - _LEAST_SHADE) * SHADES.index(tone) / len(SHADES)
             share *= _STEADY / _SOLID if steady else 1.0
             return Style(color=ground.blend(hue, share).hex, bgcolor=background)
+        if tone in FILLS:
+            share = _LEAST_FILL + (1 - _LEAST_FILL) * FILLS.index(tone) / (len(FILLS) - 1)
+            most = 1.0 if self.is_of_256 else _BESIDE if shade == BESIDE else _SOLID
+            most = min(most, _STEADY) if steady and not self.is_of_256 else most
+            filled = ground.blend(hue, share * most).hex
+            return Style(color=filled, bgcolor=filled)
         is_low = tone == FLOOR and shade == BESIDE
         share = _FLOOR if tone == FLOOR else _BESIDE if shade == BESIDE else _SOLID
         share = min(share, _STEADY) if steady else share
@@ -211,6 +239,8 @@ class Palette(dict[str, Style]):
             if lost and self.is_of_256
             else ground.blend(apart, _LOST if lost else _PALE).hex
         )
+        if tone == FILLED_PALE:
+            return Style(color=pale, bgcolor=pale)
         if tone == ON_PALE:
             return Style(color=solid, bgcolor=pale)
         return Style(color=pale if tone == PALE else solid, bgcolor=background)
@@ -244,6 +274,8 @@ _STEADY_NAME, _STEADY = "fed", 0.5
 """How much it has while no finding holds: what is well asks for no attention."""
 _LEAST_SHADE, _MOST_SHADE = 0.1, 0.84
 """How much a cell has that is shaded, of what it was busy for."""
+_LEAST_FILL = 0.25
+"""How much of its colour a cell has that is filled to the least."""
 _BESIDE = 0.5
 """How much all other charts have."""
 _LOST, _PALE, _FLOOR, _LOW_FLOOR = 0.5, 0.2, 0.45, 0.25

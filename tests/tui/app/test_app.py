@@ -9,7 +9,15 @@ from xml.etree import ElementTree
 import pytest
 
 from gpuwatch.tui.app import GpuwatchApp
-from gpuwatch.tui.charts.strips import ASCII, BARS, DOTS, UNICODE
+from gpuwatch.tui.charts.strips import (
+    ASCII,
+    BARS,
+    COLOURLESS,
+    DOTS,
+    FILLED_ASCII,
+    SHADED_ASCII,
+    UNICODE,
+)
 from gpuwatch.tui.display import Display, theme_name
 from gpuwatch.tui.keys import described
 from gpuwatch.tui.pages.dialogs import Help
@@ -202,8 +210,8 @@ async def test_an_empty_no_color_is_not_set() -> None:
 
 
 def test_glyphs_follow_what_the_terminal_can_show() -> None:
-    """Shades need all colours, tones some; without them ranges are dotted; ASCII is asked
-    for."""
+    """Shades need all colours, tones some; without them ranges are dotted. In ASCII colours are the
+    blocks that it lacks."""
 
     async def glyphs() -> list[object]:
         return [
@@ -211,10 +219,16 @@ def test_glyphs_follow_what_the_terminal_can_show() -> None:
             app_in({"TERM": "xterm-256color"}).view.glyphs,
             app_in({"TERM": "xterm"}).view.glyphs,
             app_in({"TERM": "xterm-256color", "NO_COLOR": "1"}).view.glyphs,
+            app_in(TRUECOLOR, ascii_mode=True).view.glyphs,
             app_in({"TERM": "xterm-256color"}, ascii_mode=True).view.glyphs,
+            app_in({"TERM": "linux"}, ascii_mode=None).view.glyphs,
+            app_in({**TRUECOLOR, "NO_COLOR": "1"}, ascii_mode=True).view.glyphs,
         ]
 
-    assert asyncio.run(glyphs()) == [UNICODE, BARS, DOTS, DOTS, ASCII]
+    assert asyncio.run(glyphs()) == [
+        *(UNICODE, BARS, DOTS, COLOURLESS),
+        *(SHADED_ASCII, FILLED_ASCII, FILLED_ASCII, ASCII),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,17 @@ from gpuwatch.core.store import SampledSeries
 from gpuwatch.tui.charts.strips import (
     ASCII,
     BARS,
+    COLOURLESS,
     DOTS,
+    FILLED_ASCII,
+    FILLED_PALE,
+    FILLS,
     FULL,
     HIGHEST,
     LEVELS_PER_ROW,
     ON_PALE,
     PALE,
+    SHADED_ASCII,
     SHADES,
     UNICODE,
     Glyphs,
@@ -120,15 +125,40 @@ def test_a_dip_between_high_bars_has_no_line_above_it() -> None:
     assert f"fed.{HIGHEST}" not in {style for line in lines for _, style in line}
 
 
-def test_ascii_bars_are_of_one_ramp() -> None:
-    """A bar is full up to its mean with a step of its height on top, and hatched up to the highest;
-    a dot at the bottom is zero and stands nowhere else."""
-    heights = [cells(ASCII, n, n)[0] for n in range(1, 8)]
-    assert "".join(dict.fromkeys(heights)) == ".:#"
-    assert cells(ASCII, 11, 31, 4)[0] == "//:#"
+def test_ascii_bars_are_of_one_character() -> None:
+    """A bar is full or empty in each row, and hatched up to the highest; only at the bottom are a
+    zero and what is less than half of a row told apart from it."""
+    assert [cells(ASCII, n, n)[0] for n in range(1, 8)] == list("_...###")
+    assert cells(ASCII, 11, 31, 4)[0] == "///#"
     assert cells(ASCII, 1, 31, 4)[0] == "////"
-    assert cells(ASCII, 9, 9, 2)[0] == ":#"
-    assert cells(ASCII, 1, 1, 2)[0] == " ."
+    assert [cells(ASCII, n, n, 2)[0] for n in (1, 3, 9, 12)] == [" _", " .", " #", "##"]
+    for highest in range(1, 32):
+        characters = cells(ASCII, highest, highest, 4)[0]
+        assert characters.lstrip() == characters.replace(" ", "")
+
+
+def test_where_ascii_has_colours_solid_cells_are_filled() -> None:
+    """A copy of the screen has the same characters as without. With all colours the part of a cell
+    is a shade, the stronger the more there is of it; each has a character of its own, which a copy
+    has, and by which it is seen what has moved."""
+    for highest in range(1, 32):
+        plain, _ = cells(ASCII, highest, highest, 4)
+        filled, tones = cells(FILLED_ASCII, highest, highest, 4)
+        assert filled == plain
+        assert [tone in FILLS for tone in tones] == [one == "#" for one in plain]
+    shades = dict.fromkeys([cells(SHADED_ASCII, n, n) for n in range(1, 8)])
+    assert [tone for _, tone in shades] == [FULL, *FILLS]
+    assert len({character for character, _ in shades}) == len(shades)
+    assert cells(SHADED_ASCII, 8, 8, 2)[1] == FULL + FILLS[-1]
+    assert cells(SHADED_ASCII, 9, 15, 2, apart=True)[1] == FILLED_PALE + FILLS[-1]
+
+
+def test_idle_time_is_the_bare_ground_where_there_is_one() -> None:
+    """Base lines on the ground of what held the GPU up would be the only characters to be seen."""
+    series = steady(0.0, 4)
+    for held, line in (([], "____"), ([Held(0.0, inf, "starved", False)], "    ")):
+        drawn = Strip().draw(series, TimeWindow(4.0, 4.0), 4, 100.0, SHADED_ASCII, "fed", 2, held)
+        assert picture(drawn) == ["    ", line]
 
 
 def test_ascii_glyphs_are_ascii() -> None:
@@ -136,7 +166,7 @@ def test_ascii_glyphs_are_ascii() -> None:
     for name in ASCII.__dataclass_fields__:
         value = getattr(ASCII, name)
         for text in value if isinstance(value, tuple) else (value,):
-            assert isinstance(text, bool) or "".join(text).isascii(), name
+            assert isinstance(text, (bool, int)) or "".join(text).isascii(), name
 
 
 # -- strips -----------------------------------------------------------------------------------
@@ -309,6 +339,18 @@ def test_a_column_has_the_colour_of_what_it_was(rows: int, of_busy: bool) -> Non
     styles = [style.partition(".")[0] for text, style in lines[-1] for _ in text]
     middle = ["starved", "starved"] if of_busy else ["fed/starved", "starved/starved"]
     assert styles == ["fed", "idle", *middle, "fed", "idle"]
+
+
+def test_without_colours_the_room_above_columns_that_were_held_up_is_dotted() -> None:
+    """While nothing held them up, and where nothing was read, it is blank, and base lines stay."""
+    series = SampledSeries()
+    for second, value in enumerate((50.0, 0.0, None, 50.0, 0.0, 50.0), start=1):
+        series.add_reading(float(second), value)
+    held = [Held(0.0, 4.5, "starved", False)]
+    upper, lower = picture(
+        Strip().draw(series, TimeWindow(6.0, 6.0), 6, 100.0, COLOURLESS, "fed", 2, held)
+    )
+    assert (upper, lower[1:3], lower[4]) == ("·· ·· ", "▁ ", "▁")
 
 
 def test_a_peak_that_is_no_swing_is_not_marked() -> None:

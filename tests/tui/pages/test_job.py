@@ -733,6 +733,21 @@ def test_workers_of_ranks_are_a_number_where_not_all_rows_fit() -> None:
     assert not any("WORKERS" in line for line in job_drawn(fresh(view), 120, 40))
 
 
+def test_a_chart_says_how_much_of_the_time_was_idle() -> None:
+    """Where that is what was lost: the rest of what stands above it."""
+    view = with_finding("starved", 1)
+    mark = FindingMark(
+        rule="loader_cpu_bound", severity="warning", summary="", begin_seconds=0.0,
+        gpus=(view.gpus[0].uuid,),
+    )  # fmt: skip
+    for spans, said in (([mark], True), ([], False)):
+        view.spans = spans
+        lines = job_drawn(fresh(view), 120, 40)
+        at = next(at for at, line in enumerate(lines) if "GPU 0 busy" in line)
+        busy = int(re.search(r"(\d+)%", lines[at])[1])
+        assert (f" {100 - busy}% " in lines[at + 1]) is said
+
+
 def test_the_table_of_ranks_has_how_active_their_sms_are() -> None:
     """Busy is 99% for one that waits, too. A GPU that others use as well says it of none."""
     what = scene("imbalanced", 2, seconds=20, attached=True)

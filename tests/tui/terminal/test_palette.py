@@ -9,6 +9,7 @@ from textual.app import App
 from textual.color import Color
 from textual.theme import Theme
 
+from gpuwatch.tui.charts.strips import FILLS, FULL
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import detail, overview
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
@@ -104,12 +105,43 @@ def test_without_colour_a_selection_is_seen() -> None:
     assert palette["warn"].bold
 
 
-def test_without_colour_bars_are_dimmed() -> None:
-    """They are the largest areas, and the words in their hue are what is read."""
+def test_without_colour_bars_and_labels_are_dimmed() -> None:
+    """Bars are the largest areas, and the words in their hue are what is read; numbers are, and not
+    their labels. The line below a heading is of one brightness."""
     palette = Palette(GPUWATCH_DARK, no_color=True)
     assert palette["fed.0"].dim
     assert palette["b:fed.0"].dim
     assert not palette["fed"].dim
+
+
+@pytest.mark.parametrize("name", ["gpuwatch-dark", "gpuwatch-light", "ansi-dark"])
+def test_a_filled_cell_is_a_block_without_a_character(name: str) -> None:
+    """Ink and ground are one colour, which is not that of the page; the cursor is seen in it."""
+    palette = Palette(themes()[name])
+    for style in ("fed", "area", "host", "starved", "worker"):
+        look = palette[f"{style}.{FILLS[-1]}"]
+        assert look.color == look.bgcolor != palette["text"].bgcolor, style
+        assert palette[f"b:{style}.{FILLS[-1]}"].color == palette[f"b:{style}.{FILLS[-1]}"].bgcolor
+        assert palette[f"c:{style}.{FILLS[-1]}"] != look, style
+    assert not any(Palette(themes()[name], no_color=True)[f"fed.{one}"].bgcolor for one in FILLS)
+
+
+def test_a_cell_that_is_filled_less_is_nearer_to_its_ground() -> None:
+    """Each of the tones of a filled cell is told from the next, on a tinted ground as well."""
+    palette = Palette(GPUWATCH_DARK)
+    for style in ("fed", "fed/starved", "area"):
+        ground = palette[style].bgcolor
+        apart = [_distance(palette[f"{style}.{one}"].bgcolor, ground) for one in FILLS]
+        assert apart == sorted(set(apart))
+        assert apart[0] > 0
+
+
+def test_in_sixteen_colours_charts_of_the_machine_are_grey() -> None:
+    """Blocks of a full colour are left to what is about the finding, and to gauges."""
+    palette = Palette(themes()["ansi-dark"])
+    for style in ("host", "gauge"):
+        assert palette[f"{style}.{FULL}"] == palette[f"area.{FULL}"] != palette[style]
+    assert palette[f"worker.{FULL}"] == palette["worker"] != palette[f"area.{FULL}"]
 
 
 def test_idle_time_never_looks_like_work() -> None:
