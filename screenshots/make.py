@@ -18,14 +18,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TypeVar
 
 from textual.pilot import Pilot
 
 from gpuwatch.commands.cli import run as gpuwatch
+from gpuwatch.core.model import Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.recording.hosts.remote import RemoteHost
@@ -70,7 +72,7 @@ class Shot:
     """Also as PNG, for where an SVG cannot be shown."""
 
 
-_HOUR = (("healthy", 1500), ("starved", 900), ("healthy", 900))
+_HOUR = (("healthy", 1500), ("unpinned", 900), ("healthy", 900))
 _TO_AN_HOUR = ("right_square_bracket",) * 5
 
 
@@ -187,25 +189,30 @@ async def take(shot: Shot) -> str:
         app.view.job.output = _Printed()
         app.view.job.output_name = "~/.local/state/gpuwatch/runs/20231114-214144-train.py-4242.log"
     async with app.run_test(size=(shot.width, shot.height)) as pilot:
+        last: Snapshot | None = None
         for scenario, seconds in shot.pieces:
             source = SimulatedSource(
                 scenario, shot.gpus, clock=clock, options=ReadOptions(interval_seconds=5.0)
             )
+            before, changed_at = last, clock.unix()
             for _ in range(seconds // 5):
-                app.deliver(source.read())
+                last = continued(source.read(), before, changed_at)
+                app.deliver(last)
                 clock.advance(5.0)
         for _ in range(0 if shot.pieces else shot.seconds):
             app.deliver(source.read())
             clock.advance(1.0)
-        app.deliver(source.read())
+        last = continued(source.read(), last, clock.unix())
+        app.deliver(last)
         await pilot.pause()
         if shot.then is not None:
             await pilot.press("m")
             source = SimulatedSource(shot.then, shot.gpus, clock=clock)
             source.open()
+            changed_at = clock.unix()
             for _ in range(70):
                 clock.advance(1.0)
-                app.deliver(source.read())
+                app.deliver(continued(source.read(), last, changed_at))
             app.view.message = None
         for key in shot.keys:
             await pilot.press(key)
@@ -214,6 +221,31 @@ async def take(shot: Shot) -> str:
         app.drawing.redraw()
         await pilot.pause()
         return app.drawing.picture()
+
+
+def continued(snapshot: Snapshot, before: Snapshot | None, changed_at: float) -> Snapshot:
+    """Return the snapshot of a machine with the processes of the one ``before`` that it still has;
+    the others began when it changed to this."""
+    if before is None:
+        return snapshot
+    since = dict(one.key for one in before.processes)
+
+    def told(one: Begun) -> Begun:
+        return replace(one, started_at_unix_seconds=since.get(one.pid, changed_at))
+
+    jobs = [
+        replace(
+            told(job),
+            ranks=tuple([told(one) for one in job.ranks]),
+            members=tuple([told(one) for one in job.members]),
+        )
+        for job in snapshot.jobs
+    ]
+    processes = tuple([told(one) for one in snapshot.processes])
+    return replace(snapshot, processes=processes, jobs=tuple(jobs))
+
+
+Begun = TypeVar("Begun", Process, Job, JobRank, JobMember)
 
 
 @cache

@@ -37,7 +37,7 @@ from gpuwatch.tui.controllers.jobs import JobController
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.keys import REPLAY_KEYS
 from gpuwatch.tui.pages.screen import CanvasScreen
-from gpuwatch.tui.panels.bars import moment_at, replay_rows
+from gpuwatch.tui.panels.bars import moment_at, replay_rows, strip_rows
 from gpuwatch.tui.view import SPEEDS, Prompt, ReplayState
 
 if TYPE_CHECKING:
@@ -896,9 +896,9 @@ class ReplayController(Controller):
         if not isinstance(screen, CanvasScreen):
             return
         width, height = screen.size
-        # Above where it stands, and the keys.
-        count, keys = replay_rows(self.view, height), height - 1
-        if keys - count <= event.screen_y < keys - 1:
+        # Above the keys.
+        top = height - 1 - replay_rows(self.view, width, height)
+        if top <= event.screen_y < top + strip_rows(width, height):
             self.seek(moment_at(self.view, self._player.state, event.screen_x, width, height))
 
     def action_go_to(self) -> None:

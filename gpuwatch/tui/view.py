@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
 from gpuwatch.core.store import Store
@@ -18,7 +18,15 @@ from gpuwatch.diagnosis.finding import (
     Look,
     severity_place,
 )
-from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, Held, StripCache, TimeWindow
+from gpuwatch.tui.charts.strips import (
+    UNICODE,
+    Columns,
+    Glyphs,
+    Grid,
+    Held,
+    StripCache,
+    TimeWindow,
+)
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.terminal.frame import Line, Run, plain, with_text
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
@@ -168,6 +176,15 @@ class Prompt:
     text: str = ""
 
 
+class Owner(NamedTuple):
+    """Job that a chart is of."""
+
+    since_seconds: float
+    """When it began: what is blank after that is not kept of no run before."""
+    without: str = ""
+    """Words for a time in which it had nothing of what the chart shows; empty: nothing was read."""
+
+
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 
@@ -243,16 +260,25 @@ class ReplayState:
 
 
 _MEANS_EVERY_SECONDS = 2.0
+_ROOM_FOR_WORDS = 40
+"""Cells of a chart from which on it says why a part of it is blank: not those in tables."""
 
 
 def _saying(text: str, chart: Sequence[Sequence[Run]], first: int, stop: int) -> list[list[Run]]:
-    """Return ``chart`` with a text in the middle of the cells from ``first`` up to ``stop``, where
-    these have room for it and show nothing."""
-    lines, first = [list(line) for line in chart], max(0, first)
-    row, place = len(lines) // 2, first + (stop - first - len(text)) // 2
-    if place > first and plain(tuple(lines[row]))[place : place + len(text)].isspace():
-        lines[row] = with_text(lines[row], place, text, "dim")
-    return lines
+    """Return ``chart`` with a text in the middle of the cells from ``first`` up to ``stop``, or its
+    words one below the other, where these have room for it and show nothing."""
+    first = max(0, first)
+    for words in ([text], text.split()) if text else ():
+        lines, top = [list(line) for line in chart], len(chart) // 2
+        for row, word in enumerate(words, top if len(words) == 1 else max(0, top - 1)):
+            place = first + (stop - first - len(word)) // 2
+            room = place > first and row < len(lines)
+            if not room or not plain(tuple(lines[row]))[place : place + len(word)].isspace():
+                break
+            lines[row] = with_text(lines[row], place, word, "dim")
+        else:
+            return lines
+    return [list(line) for line in chart]
 
 
 @dataclass(slots=True)
@@ -400,32 +426,51 @@ class View:
         rows: int = 1,
         window: TimeWindow | None = None,
         held: Sequence[Held] | None = None,
+        owner: Owner | None = None,
     ) -> list[list[Run]]:
         """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
         first; blank without a limit. What is drawn is kept for the next frame under ``key``. A
-        chart of how busy a GPU is has the colours of what ``held`` it up, a line where a change
-        was marked, and a word for what it cannot show."""
+        chart of how busy a GPU is has the colours of what ``held`` it up, and a line where a change
+        was marked; all have words for what they cannot show. ``owner``: the job that it is of."""
         if limit is None:
             return [[(" " * max(0, width), "text")]] * rows
         strip = self.strips.get((*key, width, rows))
         window = self.window if window is None else window
         glyphs = self.glyphs
         drawn = strip.draw(series, window, width, limit, glyphs, style, rows, held)
-        mark = self.mark
-        if mark is not None and held is not None and width > 0:
-            grid = window.grid(width)
+        mark, grid = self.mark, window.grid(max(1, width))
+        if mark is not None and held is not None:
             place = grid.place(mark.at)
             drawn = [with_text(line, place, glyphs.separator, "marker") for line in drawn]
-            if set(mark.gpus) == {gpu.uuid for gpu in self.gpus}:
-                drawn = _saying("no job", drawn, grid.place(mark.before_until) + 1, place)
-        earliest = self.history.earliest_at
-        if self.timeline.moment is not None and series is not None and earliest is not None:
-            grid = window.grid(max(1, width))
+        if width >= _ROOM_FOR_WORDS and series is not None:
+            for word, first, stop in self._blanks(series, grid, owner, of_gpus=held is not None):
+                drawn = _saying(word, drawn, first, stop)
+        return drawn
+
+    def _blanks(
+        self, series: Columns, grid: Grid, owner: Owner | None, *, of_gpus: bool
+    ) -> Iterator[tuple[str, int, int]]:
+        """Yield why parts of a chart are blank, with the first column of each and the one behind
+        it: of the past, and of what was before a change."""
+        mark, earliest = self.mark, self.history.earliest_at
+        of_all = mark is not None and set(mark.gpus) == {gpu.uuid for gpu in self.gpus}
+        stop = grid.count
+        if mark is not None and of_all:
+            ended = grid.place(mark.before_until) + 1
+            if of_gpus:
+                yield "no job", ended, grid.place(mark.at)
+            elif mark.next_run:
+                # The row of the GPU says what is between the runs.
+                stop = ended
+        if earliest is not None and (mark is not None or self.timeline.moment is not None):
             begin, columns = max(0, grid.place(earliest)), grid.columns_of(series)
             known = next((at for at, one in enumerate(columns) if one is not None), len(columns))
-            drawn = _saying("not watched", drawn, 0, begin)
-            drawn = _saying("not kept", drawn, begin, known)
-        return drawn
+            yield "not watched", 0, begin
+            if owner is not None:
+                there = max(begin, grid.place(owner.since_seconds))
+                stop = min(stop, there)
+                yield owner.without, there, known
+            yield "not kept", begin, min(known, stop)
 
     @property
     def column_seconds(self) -> float:

@@ -247,6 +247,8 @@ MARKED_SECONDS = 1.0
 """Length of columns from which on the highest is marked: most swings are seen in shorter ones."""
 _SWING_PERCENT = 30.0
 """Least that the highest is above the mean to be marked: less is no swing, and the line noise."""
+_ABOVE_PERCENT = 10.0
+"""Least that it is above the bars beside it: a dip between them is no swing either."""
 _SHADED_SECONDS = 1.0
 """Length of columns up to which those of one row are shaded: in longer ones swings are lost, and
 all of them would be as pale."""
@@ -283,15 +285,15 @@ def cells(
     if rows == 1:
         return _of_one_row(glyphs, low, high, apart=apart)
     solid = 0 if low == 1 < high and (apart or not glyphs.tones) else low
-    characters, tones = [], []
+    characters, tones = list[str](), list[str]()
     for base in range((rows - 1) * LEVELS_PER_ROW, -1, -LEVELS_PER_ROW):
         filled = min(max(solid - base, 0), LEVELS_PER_ROW)
         reach = min(max(high - base, 0), LEVELS_PER_ROW)
         if glyphs.tones and not apart:
             is_marked = not filled and reach > 0 and high - base <= LEVELS_PER_ROW
-            character = (
-                glyphs.lines[min(2, (reach + 1) // 3)] if is_marked else glyphs.solid[filled]
-            )
+            # In the top row the tops of bars are above the middle.
+            place = 2 if not characters else min(2, (reach + 1) // 3)
+            character = glyphs.lines[place] if is_marked else glyphs.solid[filled]
             tone = HIGHEST if is_marked else FULL
         else:
             if glyphs.step > 1:
@@ -590,7 +592,7 @@ class Strip:
         same = series == self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
         marked = held is not None and rows >= _MARKED_ROWS and grid.column_seconds >= MARKED_SECONDS
-        beside = int(_SWING_SECONDS / grid.column_seconds) if marked else 0
+        beside = max(1, int(_SWING_SECONDS / grid.column_seconds)) if marked else 0
         settle = int(_SETTLE_SECONDS / grid.column_seconds) + 2 + beside
         if not same or start < self._first or last < newest or start > newest:
             self._series, self._key = series, key
@@ -633,17 +635,18 @@ def _mean(column: Column) -> Column:
 
 def _highest_of_swings(columns: Sequence[Column | None], beside: int) -> list[Column | None]:
     """Return all but the first ``beside`` columns; between two peaks that are at most so many
-    columns away the highest is that of the lower one, and the mean where that is no swing. Columns
-    that are shorter than a swing share its peaks, and the line through them is one and not many
-    dashes."""
+    columns away the highest is that of the lower one, and the mean where that is no swing, or a bar
+    beside it is as high. Columns that are shorter than a swing share its peaks, and the line
+    through them is one and not many dashes."""
     tops = [-1.0 if one is None else one[2] for one in columns]
     out: list[Column | None] = []
     for at in range(beside, len(columns)):
         column = columns[at]
         reach = min(max(tops[at - beside : at + 1]), max(tops[at : at + beside + 1]))
+        higher = max([one[1] for one in columns[max(0, at - 1) : at + 2] if one], default=0.0)
         if column is None:
             out.append(None)
-        elif reach - column[1] >= _SWING_PERCENT:
+        elif reach - column[1] >= _SWING_PERCENT and reach - higher >= _ABOVE_PERCENT:
             out.append((*column[:2], reach))
         else:
             out.append(_mean(column))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
@@ -23,7 +24,7 @@ from gpuwatch.tui.runs import (
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.ledger import Counted, EpisodeKey, Ledger
     from gpuwatch.jobs.stacks.report import StackReport
-    from gpuwatch.tui.view import View
+    from gpuwatch.tui.view import MarkedChange, View
 
 
 class Diagnoser(Protocol):
@@ -118,7 +119,8 @@ class DiagnosisController(Controller):
 
         names = names_among(gpu.identity for gpu in snapshot.gpus)
         offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
-        return tuple([mark_of(one, offset) for one in by_cause(episodes, names)])
+        marks = [mark_of(one, offset) for one in by_cause(episodes, names)]
+        return tuple([_until_change(one, self.view.mark) for one in marks])
 
     def diagnose(self, snapshot: Snapshot) -> Diagnosis | None:
         """Diagnose this snapshot, which is the next."""
@@ -221,6 +223,15 @@ _SEVERAL_PAUSES_SECONDS = 120.0
 _WIDE = 160
 """Columns of a terminal that shows swings of seconds also in a chart of a minute, as long as the
 diagnosis looks at."""
+
+
+def _until_change(one: FindingMark, change: MarkedChange | None) -> FindingMark:
+    """Return a finding that was gone within a minute of a change with its end there: it was about
+    the last minute, and is withdrawn only when that has passed."""
+    end = one.end_seconds
+    if change is None or end is None or not one.begin_seconds < change.at < end:
+        return one
+    return replace(one, end_seconds=change.at) if end - change.at <= WINDOW_SECONDS else one
 
 
 def _range_for(view: View, now: float, columns: int) -> float | None:

@@ -65,7 +65,6 @@ from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window, ti
 from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,
-    as_of_now,
     begin_row,
     branches,
     brief_command,
@@ -78,6 +77,7 @@ from gpuwatch.tui.panels.table import (
     share_of_each,
     short_role,
     state_style,
+    stepping_back,
     width_of_columns,
 )
 from gpuwatch.tui.panels.time_axis import shown_gpu, shown_process
@@ -530,16 +530,21 @@ COLUMNS: tuple[Column[TreeRow], ...] = (
     Column(_GPU_MEMORY.short_heading, _gpu_memory, rank=7, width=7, style=_style),
 )
 
+_KEPT = (
+    *(_CPU.short_heading, MEMBER["main_thread_cpu_percent"].short_heading, _WORKERS),
+    *(_GPU_BUSY.short_heading, _SM_ACTIVE.short_heading),
+)
+"""Headings of readings that have a history."""
 _SPARK_RANK, _LEAST = 4, 15
 _SPARK_MOST = 24
 _COMMAND_LEAST = 16
 
 
 def _columns(
-    view: View, job: Job, table: Sequence[TreeRow], width: int, now: float
+    view: View, job: Job, table: Sequence[TreeRow], width: int, now: float, *, is_kept: bool
 ) -> tuple[list[Column[TreeRow]], bool]:
     """Return the columns that fit, and whether the command has room to be read behind them; the
-    charts end ``now``."""
+    charts end ``now``. Of a moment in the past those of what is not kept are left out."""
     late = len(STRAGGLER.word) + 2
     roles = [
         width_of(row.branch) + width_of(_role_text(row, width)) + late * row.is_late
@@ -552,6 +557,9 @@ def _columns(
         without.add(_SM_ACTIVE.short_heading)
     without |= set() if any(row.workers for row in table) else {_WORKERS}
     without |= set() if job.loops else {_DATA_WAIT.short_heading, _IN_STEPS.short_heading}
+    if view.timeline.moment is not None:
+        kept = {"PID", *_KEPT} if is_kept else {"PID"}
+        without |= {one.heading for one in COLUMNS}.difference(kept)
     role = Column[TreeRow](
         "ROLE",
         kind="text",
@@ -563,7 +571,7 @@ def _columns(
         # Of one GPU it stands above.
         sm = _SM_ACTIVE.short_heading
         columns = [one._replace(rank=_LEAST) if one.heading == sm else one for one in columns]
-    if not view.slow_link:
+    if is_kept and not view.slow_link:
         spark = 12 if width >= 60 else 8
         columns.append(Column("", kind="text", rank=_SPARK_RANK, width=spark))
     columns = fitting(columns, width - 1)
@@ -763,31 +771,33 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     state.offset = scrolled(state.offset, position, page.table_page, len(table))
     if height <= 0:
         return [], []
-    columns, has_command = _columns(view, job, table, width, page.window.now)
+    past = view.timeline.moment is not None
+    is_kept = not past or any(one.member.cpu_percent is not None for one in table)
+    columns, has_command = _columns(view, job, table, width, page.window.now, is_kept=is_kept)
     heading = Row(width, prefix="b:").add(" ")
     last = columns[-1]._replace(width=width_of(columns[-1].heading))
     add_headings(heading, columns if has_command else [*columns[:-1], last])
     heading.add("COMMAND" if has_command else "", "label")
     out_of_sight = hidden(view.glyphs, state.offset, len(table) - state.offset - (height - 1))
-    notes = heading_notes([count_of(view, len(job.members))], out_of_sight)
+    count = len(job.members)
+    counts = [count_of(view, count, is_kept=is_kept), count_of(view, count)]
+    notes = heading_notes(counts, out_of_sight)
     for note in notes:
         used = heading.used
         # The shortest may stand close to the last heading.
         if heading.note(note, apart=1 if note is notes[-1] and out_of_sight else 3).used > used:
             break
     lines, zones = [heading.line()], []
-    ellipsis, past = view.glyphs.ellipsis, view.timeline.moment is not None
-    is_kept = not past or any(one.member.cpu_percent is not None for one in table)
+    ellipsis = view.glyphs.ellipsis
     for entry in table[state.offset : state.offset + height - 1]:
         zones.append(Zone(len(lines), 0, width, "member", entry.key))
         selected = entry.key == state.selected
         focused = selected and not (state.pane_focused or view.in_findings)
         row = begin_row(width, view.glyphs, selected=selected, focused=focused)
-        # Of the past most is not kept.
         add_cells(row, columns, entry, ellipsis, unknown="" if past else units.UNKNOWN)
         if has_command:
             row.add(fit_command(entry.command, row.room - 1, ellipsis), "label")
-        lines.append(row.line() if is_kept else as_of_now(row.line()))
+        lines.append(row.line() if is_kept else stepping_back(row.line()))
     if not table:
         lines.append(Row(width).add("  No process of this job is left.", "dim").line())
     return filled(lines, width, height), zones

@@ -582,13 +582,11 @@ class OverviewScreen(ListScreen):
         self.redraw()
 
     def selected_process(self) -> Process | None:
-        """Return the process under the cursor; where there is only one, that one. Several in one
-        row are none."""
+        """Return the process under the cursor, or the only one that there is or that a filter
+        finds. Several in one row are none."""
         table, place = self.shown.table, self.position()
-        if place is None and len(table) != 1:
-            return None
-        row = table[place or 0]
-        return None if row.together else row.process
+        rows = [row for row in table if row.matches] if place is None else [table[place]]
+        return None if len(rows) != 1 or rows[0].together else rows[0].process
 
     def action_clear(self) -> None:
         self.view.filter_text = ""

@@ -77,7 +77,7 @@ class CanvasScreen(Screen[None]):
     def room(self) -> tuple[int, int]:
         """Width and height of the picture: the screen's, less the bar of a replay."""
         width, height = self.size
-        return width, height - replay_rows(self.view, height)
+        return width, height - replay_rows(self.view, width, height)
 
     def show_lines(self, lines: list[Line]) -> None:
         """Show ``lines``, as wide as the screen, the bar of a replay above the keys, and over what

@@ -4,8 +4,8 @@ The header says where, how fast, how old, and what watching costs; the footer ha
 needed first, as many as fit, each of which can be clicked. The bar of a recording is like a video
 player's: the whole file from left to right. A column of it is solid up to the lowest and pale up to
 the highest busy share that a GPU had over half a minute, in the colours of the charts of how busy
-GPUs are; dots were not read yet. Below it stand the
-findings and the time of day, and then where the replay stands.
+GPUs are; dots were not read yet. The signs of findings stand on it where they began, the time of
+day below it, and where the replay stands before it, or in a line below where that has no room.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed, has_boxes
 from gpuwatch.tui.panels import time_axis
 from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause_of, readable_findings, rule_of
-from gpuwatch.tui.panels.gpus import FED, LEAD
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right, width_of
+from gpuwatch.tui.panels.gpus import FED, LEAD, NUMBER_END
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, right, width_of
 from gpuwatch.tui.view import ReplayState, View
 
 if TYPE_CHECKING:
@@ -43,9 +43,10 @@ _IDLE_PERCENT = 1.0
 """Mean utilisation of a GPU that runs nothing."""
 
 
-def draw_header(view: View, width: int, *, of_job: bool = False) -> Line:
-    """Name, state and machine on the left; own cost and the clock on the right. ``of_job``: what
-    all GPUs are used for is said to be the machine's, on the page of a job that has a few."""
+def draw_header(view: View, width: int, *, of_job: bool = False, has_clock: bool = True) -> Line:
+    """Name, state and machine on the left; own cost and the clock on the right, unless another row
+    has the time (``has_clock``). ``of_job``: what all GPUs are used for is said to be the
+    machine's, on the page of a job that has a few."""
     snapshot = view.snapshot
     row = Row(width, prefix="b:").add(" gpuwatch ", "title")
     if snapshot is None:
@@ -59,7 +60,7 @@ def draw_header(view: View, width: int, *, of_job: bool = False) -> Line:
     ):
         if holds:
             row.add(" ").add(f" {word} ", style)
-    right_parts = _header_right(view, snapshot, width)
+    right_parts = _header_right(view, snapshot, width, has_clock=has_clock)
     reserved = sum(len(text) + 2 for text, _ in right_parts)
     for text, style in _header_left(view, snapshot, of_job=of_job):
         # Two blanks before the clock.
@@ -80,7 +81,8 @@ def _played(view: View) -> str:
 
 def _draw(page: Page, _rows: int) -> Drawn:
     of_job = page.job is not None and len(page.gpus) < len(page.view.gpus)
-    return [draw_header(page.view, page.width, of_job=of_job)], []
+    has_clock = not page.rows.get(time_axis.VALUES.name)
+    return [draw_header(page.view, page.width, of_job=of_job, has_clock=has_clock)], []
 
 
 HEADER = fixed("header", 1, _draw)
@@ -142,9 +144,10 @@ def lost_in_words(lost: float, count: int) -> str:
     return f"{lost:.1f} of {count} GPUs' time lost" if lost >= 0.05 else ""
 
 
-def _header_right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str, str]]:
+def _header_right(
+    view: View, snapshot: Snapshot, width: int, *, has_clock: bool
+) -> list[tuple[str, str]]:
     parts = []
-    # The moment that is looked at, in the colour of the mark that says how long ago it is.
     past = view.timeline.moment
     back = 0.0 if past is None else snapshot.monotonic_seconds - past
     moment = time.localtime(snapshot.taken_at_unix_seconds - back)
@@ -155,8 +158,8 @@ def _header_right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str,
             parts.append((time.strftime("%Y-%m-%d", moment), "label"))
     elif cost and width >= 60:
         parts.append((cost, "dim"))
-    if width >= _CLOCK_WIDTH and not view.slow_link:
-        parts.append((time.strftime("%H:%M:%S", moment), "text" if past is None else "warn"))
+    if width >= _CLOCK_WIDTH and not view.slow_link and has_clock:
+        parts.append((time.strftime("%H:%M:%S", moment), "text"))
     return parts
 
 
@@ -229,48 +232,56 @@ def _keys_line(keys: Footer, width: int, paused: bool, more: str) -> tuple[Line,
 # -- the bar of a recording: how busy it was, what was found, where we are -------------------------
 
 
-def replay_rows(view: View, height: int) -> int:
+_LEADING = 76
+"""Width from which on there is room for words before the strip."""
+
+
+def replay_rows(view: View, width: int, height: int) -> int:
     """Return how many of a screen's rows the bar takes."""
     if view.replay is None or height < 8:
         return 0
-    return 1 if height < 14 else 2 if height < 20 else 3 if height < 36 else 4
+    strip = strip_rows(width, height)
+    return strip + (not strip or width < _LEADING)
+
+
+def strip_rows(width: int, height: int) -> int:
+    """Return how many of them the strip has: the band and, where there is room, its times."""
+    if height < 14:
+        return 0
+    return 1 if width < _LEADING and height < 20 else 2 if height < 36 else 3
 
 
 def draw_replay_bar(view: View, width: int, height: int) -> list[Line]:
     """Draw exactly ``replay_rows`` lines of ``width`` cells for a screen of ``height``."""
     state = view.replay
-    count = replay_rows(view, height)
-    if state is None or not count:
+    if state is None or not replay_rows(view, width, height):
         return []
-    strip = _strip(view, width, height)
-    lines: list[Line] = []
-    if count > 1:
-        lines += _band(view, state, width, strip, 2 if count == 4 else 1)
-    if count > 2:
-        lines.append(_marks(view, state, width, strip))
-    lines.append(_status(view, state, width))
+    rows = strip_rows(width, height)
+    if not rows:
+        return [_status(view, state, width)]
+    first, inner = _strip(view, width, height)
+    found = [(one.severity, *_ends(state, one, inner), _hue(one)) for one in state.findings]
+    cells = _band(view, state, inner, max(1, rows - 1), found)
+    cells += [_times(view, state, inner, found)] if rows > 1 else []
+    if width < _LEADING:
+        lines = [Row(width).pad_to(first).add_runs(drawn, inner).line() for drawn in cells]
+        return [*lines, _status(view, state, width)]
+    lines = []
+    for said, drawn in zip(_words(view, state, rows), cells, strict=True):
+        words = Row(LEAD - 3)
+        for text, style in said:
+            words.add(text, style)
+        row = Row(width).pad_to(2 + first - LEAD).add_runs(words.line(), LEAD - 3)
+        lines.append(row.pad_to(first).add_runs(drawn, inner).line())
     return lines
-
-
-_LEADING = 76
-"""Width from which on there is room for labels."""
 
 
 def _strip(view: View, width: int, height: int) -> tuple[int, int]:
     """Return the first cell of the strip and its width: as wide as the charts above it, where there
-    is room for labels."""
-    inset = int(has_boxes(width, height - replay_rows(view, height)))
+    is room for words."""
+    inset = int(has_boxes(width, height - replay_rows(view, width, height)))
     first, last = (LEAD + inset, width - 1 - inset) if width >= _LEADING else (1, width - 1)
     return first, max(1, last - first)
-
-
-def _named(width: int, first: int, text: str = "", more: str = "") -> Row:
-    """Begin a line of the strip, which starts in the cell ``first``, with what it is, where there
-    is room."""
-    row = Row(width)
-    if first >= LEAD:
-        row.pad_to(2 + first - LEAD).add(text, "label").add(more, "dim")
-    return row.pad_to(first)
 
 
 def moment_at(view: View, state: ReplayState, x: int, width: int, height: int) -> float:
@@ -323,10 +334,15 @@ def _columns(
     return columns, styles
 
 
+_Found = Sequence[tuple[str, int, int, str]]
+"""Findings with their severity, first and last column, and hue."""
+
+
 def _band(
-    view: View, state: ReplayState, width: int, strip: tuple[int, int], count: int
-) -> list[Line]:
-    glyphs, (first, inner) = view.glyphs, strip
+    view: View, state: ReplayState, inner: int, rows: int, found: _Found
+) -> list[Sequence[Run]]:
+    """Draw how busy GPUs were, with the signs of what was found, and the needle."""
+    glyphs = view.glyphs
     columns, styles = _columns(view, state, inner)
     here = _place(state, state.now, inner)
     known = inner
@@ -334,36 +350,34 @@ def _band(
         end = state.buckets[-1].end_unix_seconds if state.buckets else state.first
         known = _place(state, end, inner)
     bands = [None if one is None else (one[0], *one) for one in columns]
-    drawn = [draw_column(band, 100.0, glyphs, count, apart=True) for band in bands]
-    lines = []
-    for number in range(count):
-        row = _named(width, first, *(() if number else ("whole recording", " busy")))
+    drawn = [draw_column(band, 100.0, glyphs, rows, apart=True) for band in bands]
+    signs = time_axis.mark_signs(found, glyphs)
+    lines: list[Sequence[Run]] = []
+    for number in range(rows):
+        row = Row(inner)
         for place, (text, tones) in enumerate(drawn):
-            if place == here:
+            if not number and place in signs:
+                # The needle is seen below it.
+                row.add(*signs[place])
+            elif place == here:
                 row.add(glyphs.thumb, "title")
             elif columns[place] is None and place >= known:
-                row.add(glyphs.dot if number == count - 1 else " ", "dim")
+                row.add(glyphs.dot if number == rows - 1 else " ", "dim")
             else:
                 row.add(text[number], f"{styles[place]}.{tones[number]}")
         lines.append(row.line())
     return lines
 
 
-def _marks(view: View, state: ReplayState, width: int, strip: tuple[int, int]) -> Line:
-    """Draw from when to when something was found, in the hue of what it meant for the GPUs, the
-    gravest on top; between, the time of day."""
-    first, inner = strip
-    found = [(one.severity, *_ends(state, one, inner), _hue(one)) for one in state.findings]
-    marks, here = time_axis.mark_cells(found, inner, view.glyphs), _place(state, state.now, inner)
-    if marks[here] is None or marks[here] == marks[here - 1]:
-        # Where a finding begins its sign is seen below the needle.
-        marks[here] = view.glyphs.thumb, "title"
+def _times(view: View, state: ReplayState, inner: int, found: _Found) -> Sequence[Run]:
+    """Draw the time of day and from when to when something was found, in the hue of what it meant
+    for the GPUs, the gravest on top."""
+    marks = time_axis.mark_lines(found, inner, view.glyphs)
+    marks[_place(state, state.now, inner)] = view.glyphs.thumb, "title"
     every = time_axis.ticks(state.first, state.last, inner, state.last)
-    times = [(_place(state, moment, inner), text) for moment, text in every]
-    row = _named(width, first, "findings")
-    for cell in time_axis.with_times(marks, times, view.glyphs):
-        row.add(*cell)
-    return row.line()
+    return time_axis.with_times(
+        marks, every, lambda at: _place(state, at, inner), state.last, view.glyphs
+    )
 
 
 def _ends(state: ReplayState, finding: Episode, inner: int) -> tuple[int, int]:
@@ -386,6 +400,24 @@ def _hue(finding: Episode) -> str:
     return SEVERITY_STYLES.get(finding.severity, "label") if state is None else state.hue
 
 
+def _words(view: View, state: ReplayState, rows: int) -> list[Sequence[Run]]:
+    """Return what stands before each of two or three rows: what the player does, where in the
+    recording it is, and what else there is to say; of two the last has that if it is a warning."""
+    sign, word, style = _doing(state, view.glyphs)
+    speed = right(f"{state.speed:g}x", NUMBER_END - 4 - width_of(word))
+    doing = [(f"{sign} ", "key"), (word, style), (speed, "value")]
+    where = [(_clock(state.now, state) + " ", "title")] if view.slow_link else []
+    where.append((units.age(state.now - state.first), "value"))
+    whole = (f" of {units.age(state.seconds)}", "label")
+    forms, look = next(iter(_said(view, state)), (("",), "label"))
+    if rows > 2:
+        return [doing, [*where, whole], [(_longest(view, forms, LEAD - 3), look)]]
+    if look == "label":
+        return [doing, [*where, whole]]
+    room = LEAD - 5 - sum([width_of(text) for text, _ in where])
+    return [doing, [*where, ("  ", "label"), (_longest(view, forms, room), look)]]
+
+
 def _status(view: View, state: ReplayState, width: int) -> Line:
     row = Row(width, prefix="b:").add(" ")
     sign, word, style = _doing(state, view.glyphs)
@@ -398,14 +430,28 @@ def _status(view: View, state: ReplayState, width: int) -> Line:
     row.fits(f" of {units.age(state.seconds)}", "label")
     row.fits(f" {state.share * 100:3.0f}%", "label")
     ends = f"{_clock(state.first, state)} - {_clock(state.last, state)} "
-    found, grave = _holding(view, state)
-    searched = f"{int(state.progress * 100)}% searched" if state.progress < 1.0 else ""
-    for text, look in ((_trouble(state), "warn"), (searched, "label"), (found, grave)):
-        if text and row.room > 12:
-            row.add("   ").add(fit(text, row.room - 1, view.glyphs.ellipsis), look)
+    for forms, look in _said(view, state):
+        if row.room > 12:
+            row.add("   ").add(_longest(view, forms, row.room - 1), look)
     if row.room >= width_of(ends) + 3:
         row.pad_to(width - width_of(ends), "label").add(ends, "label")
     return row.line("label")
+
+
+def _said(view: View, state: ReplayState) -> list[tuple[Sequence[str], str]]:
+    """Return what else there is to say, most important first, in full and shorter, with its
+    style."""
+    searched = f"{int(state.progress * 100)}% searched" if state.progress < 1.0 else ""
+    found, grave = _holding(view, state)
+    trouble = ("no diagnosis at this speed", "no diagnosis") if state.undiagnosed else ("",)
+    every = ((trouble, "warn"), ((searched,), "text"), ((found,), grave))
+    return [(forms, look) for forms, look in every if any(forms)]
+
+
+def _longest(view: View, forms: Sequence[str], room: int) -> str:
+    """Return the first of the texts that fits, or the last cut."""
+    text = next((one for one in forms if width_of(one) <= room), forms[-1])
+    return fit(text, room, view.glyphs.ellipsis)
 
 
 def _doing(state: ReplayState, glyphs: Glyphs) -> tuple[str, str, str]:
@@ -425,20 +471,13 @@ def _clock(at: float, state: ReplayState) -> str:
     return time.strftime("%m-%d %H:%M:%S" if state.seconds > 86400 else "%H:%M:%S", moment)
 
 
-def _trouble(state: ReplayState) -> str:
-    return "no diagnosis at this speed" if state.undiagnosed else ""
-
-
 def _holding(view: View, state: ReplayState) -> tuple[str, str]:
-    """Return the gravest finding that holds now, in a few words, where no verdict above says it;
-    while none holds, how many findings there are."""
-    now = state.holding(state.now)
+    """Return the gravest finding that holds now, in a few words, or which of all it is where the
+    verdict above says it; while none holds, how many findings there are."""
+    now, count = state.holding(state.now), len(state.findings)
     if now and view.diagnosis is not None and not state.undiagnosed:
-        return "", "label"
+        return f"finding {state.findings.index(now[0]) + 1} of {count}", "label"
     if now:
         more = f" +{len(now) - 1}" if len(now) > 1 else ""
         return cause_of(now[0]) + more, SEVERITY_STYLES.get(now[0].severity, "label")
-    count = len(state.findings)
-    if not count:
-        return "", "label"
-    return units.plural(count, "finding"), "label"
+    return units.plural(count, "finding") if count else "", "label"

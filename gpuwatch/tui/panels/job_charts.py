@@ -45,7 +45,7 @@ from gpuwatch.tui.panels.gpus import (
     state_said,
     work_said,
 )
-from gpuwatch.tui.panels.time_axis import past_column, shown_gpu
+from gpuwatch.tui.panels.time_axis import past_column, shown_gpu, wall_offset
 from gpuwatch.tui.runs import ended_at
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -56,7 +56,7 @@ from gpuwatch.tui.terminal.frame import (
     spots,
     width_of,
 )
-from gpuwatch.tui.view import View
+from gpuwatch.tui.view import Owner, View
 
 # -- the charts there are --------------------------------------------------------------------------
 
@@ -108,6 +108,8 @@ class Trace:
     """How much of its limit is reached now, of a reading that hardly moves: one row is a gauge."""
     now: str = ""
     """Number that stands behind the chart, where there is room."""
+    owner: Owner | None = None
+    """Job that it is of, where it is known when that began."""
     hue: str = "label"
     """The style of what it is called: of a part of a whole, or of a state, that of its chart."""
     parts: "Trace | None" = None
@@ -617,12 +619,11 @@ def _trace(
     """Return the job's reading ``name``: its mean over the time that is shown, or what it was at
     the moment that is looked at."""
     series = view.history.job(job.key, name)
-    value = _shown(view, job, series, getattr(job, name))
-    text = _NOT_KEPT if value is None and view.timeline.moment is not None else write(value)
-    return Trace(kind, label, short or kind, text, style or kind, series, **more)
-
-
-_NOT_KEPT = "not kept"
+    text = write(_shown(view, job, series, getattr(job, name)))
+    began, owner = job.started_at_unix_seconds, None
+    if began is not None:
+        owner = Owner(began - wall_offset(view), "no workers" if kind == "worker" else "")
+    return Trace(kind, label, short or kind, text, style or kind, series, owner=owner, **more)
 
 
 def _shown(
@@ -784,7 +785,8 @@ def _chart(
     if rows == 1 and trace.share is not None:
         chart = [gauge(view.glyphs, trace.share, chart_width, style)]
     else:
-        chart = view.chart(key, trace.series, chart_width, limit, style, rows, window, held)
+        size = chart_width, limit, style, rows, window
+        chart = view.chart(key, trace.series, *size, held, trace.owner)
     out = []
     for number, drawn in enumerate(chart):
         row = Row(width)
@@ -837,12 +839,11 @@ def _name(row: Row, trace: Trace, lead: int, ellipsis: str) -> None:
         end = lead - 2
         # Its unit gives way to the number.
         text = text if width_of(text) <= _NARROW_NUMBER else text.removesuffix("MHz")
-        text = units.UNKNOWN if text == _NOT_KEPT else text
         room = min(_NARROW_LABEL, end - 1 - width_of(text))
         row.add(" ").add(left(trace.short, room, ellipsis), trace.hue)
     # Colour is for charts and words of state: a number is what it is.
     style = "text" if trace.is_quiet else "value"
-    style = "label" if text == _NOT_KEPT else style
+    style = "dim" if text == units.UNKNOWN else style
     row.add(right(text, end - row.used, ellipsis), style)
 
 

@@ -21,7 +21,6 @@ from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,
     always_dim,
-    as_of_now,
     as_one,
     begin_row,
     branches,
@@ -33,6 +32,7 @@ from gpuwatch.tui.panels.table import (
     share_of_each,
     short_role,
     state_style,
+    stepping_back,
 )
 from gpuwatch.tui.panels.time_axis import shown_process
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
@@ -65,6 +65,8 @@ class TableRow(NamedTuple):
     together: tuple[Process, ...] = ()
     """The loader workers of one parent in one row: ``process`` is their mean, with the key of the
     first."""
+    matches: int = 1
+    """Processes of the row that match the filter; 0: it is there for its kin, which do."""
 
     @property
     def key(self) -> RowKey:
@@ -82,17 +84,20 @@ def table_rows(view: View, room: int) -> list[TableRow]:
         # They stand in the order of the numbers that are shown.
         every = [shown_process(view, one, one.gpu_uuid) for one in every]
     ordered = sorted(every, key=_sort_key(view), reverse=view.reverse)
-    wanted = _wanted(view)
+    found = set(map(row_key, filter(_wanted(view), ordered)))
     branch, families = [""] * len(ordered), dict[ProcessKey, tuple[Process, ...]]()
     members = _members(view)
     if view.tree:
         ordered, families = in_room(
-            *(view, _as_tree(ordered, wanted), room, partial(_family, members)),
-            lambda one: one.gpu_uuid is not None,
+            *(view, _as_tree(view, ordered, found), room, partial(_family, members)),
+            # A match stays in sight.
+            lambda one: (
+                one.gpu_uuid is not None or (bool(view.filter_text) and row_key(one) in found)
+            ),
         )
         branch = branches([(one.pid, one.parent_pid) for one in ordered], view.glyphs)
     else:
-        ordered = [process for process in ordered if wanted(process)]
+        ordered = [process for process in ordered if row_key(process) in found]
     labels = {gpu.uuid: units.gpu_label(gpu) for gpu in snapshot.gpus}
     # What was reported then is not kept of each rank.
     jobs = snapshot.jobs if view.timeline.moment is None else ()
@@ -109,6 +114,7 @@ def table_rows(view: View, room: int) -> list[TableRow]:
             waits.get(key, ""),
             *_command(process, members.get(key), len(together)),
             together=together,
+            matches=sum([row_key(one) in found for one in together or (process,)]),
         )
         for process, before in zip(ordered, branch, strict=False)
         for key in (process.key,)
@@ -234,12 +240,13 @@ def _rows_of_gpu(processes: Sequence[Process], uuid: str) -> set[RowKey]:
     return {row_key(process) for process in found}
 
 
-def _as_tree(ordered: Sequence[Process], wanted: Callable[[Process], bool]) -> list[Process]:
-    """Children under their parents. A match below keeps its ancestors in sight; a process on
-    several GPUs has a row for each and its children under the first."""
+def _as_tree(view: View, ordered: Sequence[Process], found: set[RowKey]) -> list[Process]:
+    """Children under their parents. One that is wanted keeps its ancestors in sight, a match of a
+    filter also all below it; a process on several GPUs has a row for each and its children under
+    the first."""
     present = {process.pid: process for process in ordered}
     if not any(one.parent_pid in present for one in ordered):
-        return [process for process in ordered if wanted(process)]
+        return [process for process in ordered if row_key(process) in found]
     children: dict[int, list[Process]] = {}
     roots: list[Process] = []
     for process in ordered:
@@ -249,7 +256,8 @@ def _as_tree(ordered: Sequence[Process], wanted: Callable[[Process], bool]) -> l
         else:
             roots.append(process)
     _sort_by_family(ordered, roots, children)
-    keep = _with_ancestors(ordered, wanted, present)
+    wanted = [process for process in ordered if row_key(process) in found]
+    keep = _with_kin(wanted, present, children if view.filter_text else {})
     out: dict[RowKey, Process] = {}
     # Torn parent links can form a loop, which no root leads to: nobody may be hidden for it.
     for start in (*roots, *ordered):
@@ -288,16 +296,24 @@ def _sort_by_family(
         family.sort(key=family_rank)
 
 
-def _with_ancestors(
-    ordered: Sequence[Process], wanted: Callable[[Process], bool], present: dict[int, Process]
+def _with_kin(
+    found: Sequence[Process],
+    present: Mapping[int, Process],
+    children: Mapping[int, Sequence[Process]],
 ) -> set[RowKey]:
-    keep: set[RowKey] = set()
-    for process in ordered:
-        current: Process | None = process if wanted(process) else None
-        while current is not None and row_key(current) not in keep:
-            keep.add(row_key(current))
-            parent = current.parent_pid
-            current = None if parent is None else present.get(parent)
+    """Return the rows of those found, of their ancestors and of all below them."""
+    keep = {row_key(process) for process in found}
+    above, below = [one.parent_pid for one in found], [one.pid for one in found]
+    while above:
+        parent = present.get(above.pop() or 0)
+        if parent is not None and row_key(parent) not in keep:
+            keep.add(row_key(parent))
+            above.append(parent.parent_pid)
+    while below:
+        for child in children.get(below.pop(), ()):
+            if row_key(child) not in keep:
+                keep.add(row_key(child))
+                below.append(child.pid)
     return keep
 
 
@@ -354,6 +370,11 @@ COLUMNS: tuple[Column[TableRow], ...] = (
 )
 """Left to right; the command comes after them."""
 
+
+def _has_history(column: Column[TableRow]) -> bool:
+    return column.runs is not None or column.sort in ("busy", "cpu")
+
+
 _LASTING = {"gpu", "pid", "user", "time"}
 _GPU_SORTS = {"gpu", "gpu memory", "busy"}
 _WIDE_SPARK_WIDTH = 24
@@ -364,7 +385,8 @@ _NARROW = 60
 
 def _chosen(view: View, width: int, *, is_kept: bool) -> list[Column[TableRow]]:
     """Return the columns that fit beside a readable command. Without a GPU, those that would be
-    about one are left out, and of a moment whose readings are not kept those of readings."""
+    about one are left out, and of a moment in the past those of what is not kept."""
+    past = view.timeline.moment is not None
     jobs = () if view.snapshot is None else view.snapshot.jobs
     reported = any(job.loops for job in jobs)
     columns = [
@@ -372,7 +394,7 @@ def _chosen(view: View, width: int, *, is_kept: bool) -> list[Column[TableRow]]:
         for one in COLUMNS
         if (one.heading != _DATA.short_heading or reported)
         and (view.gpus or one.sort not in _GPU_SORTS)
-        and (is_kept or one.sort in _LASTING or one.runs is not None)
+        and (not past or one.sort in _LASTING or (is_kept and _has_history(one)))
     ]
     least = _COMMAND_NARROW if width < _NARROW else _COMMAND_LEAST
     chosen = fitting(columns, width - 1 - least)
@@ -430,7 +452,7 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         {one.process.cpu_percent, one.process.gpu_busy_percent} != {None} for one in entries
     )
     chosen = _chosen(view, width, is_kept=is_kept)
-    spark = chosen[-1].width if chosen[-1].runs is not None else 0
+    spark = chosen[-1].width if chosen and chosen[-1].runs is not None else 0
     lines, zones = list[Line](), list[Zone]()
     form = (chosen, width, view.glyphs, bool(view.gpus), past, is_kept, view.filter_text)
     before_form, before = view.kept.get("rows", (None, {}))
@@ -447,15 +469,15 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
         if found is None or found[0] != shown:
             row = begin_row(width, view.glyphs, selected=selected, focused=focused)
             line = _line(view, row, entry, chosen)
-            found = shown, line if is_kept else as_of_now(line)
+            out_of_it = bool(view.filter_text) and not entry.matches
+            found = shown, stepping_back(line) if out_of_it or not is_kept else line
         kept[key] = found
         lines.append(found[1])
     view.kept["rows"] = form, kept
     if not lines:
         is_kept = True
         lines.append(Row(width).add(_nothing_text(view), "dim").line())
-    count = sum(max(1, len(one.together)) for one in table)
-    notes = _notes(view, count, is_kept=is_kept)
+    notes = _notes(view, table, is_kept=is_kept)
     heading, sorts = _heading(view, chosen, width, notes, out_of_sight)
     return filled([heading, *lines], width, height), [*sorts, *zones]
 
@@ -488,19 +510,20 @@ def _heading(
     return row.note(note or "", style).line(), zones
 
 
-def _notes(view: View, total: int, *, is_kept: bool) -> list[str]:
+def _notes(view: View, table: Sequence[TableRow], *, is_kept: bool) -> list[str]:
     """Notes on the list, in full and shorter: a filter in force matters more than the count, and
-    that its numbers are not kept of the moment shown."""
-    parts = []
-    if view.filter_text:
-        parts.append(f"filter: {fit(view.filter_text, 24, view.glyphs.ellipsis)}")
-    if view.this_gpu_only:
-        parts.append("this GPU only")
-    count = count_of(view, total)
-    if is_kept:
-        return [", ".join([*parts, count]), ", ".join(parts), *parts[:1]] if parts else [count]
-    told = ", ".join([*parts, "not kept so far back", count])
-    return [told, ", ".join([*parts, count]), *parts[:1]]
+    that its numbers are not kept of the moment shown. While a line is typed that has the filter."""
+    gpu_only = ["this GPU only"] if view.this_gpu_only else []
+    total = sum(max(one.matches, 0 if view.filter_text else 1) for one in table)
+    if not view.filter_text:
+        counts = [count_of(view, total, is_kept=is_kept), count_of(view, total)]
+        return [", ".join([*gpu_only, count]) for count in counts] + gpu_only
+    every = 0 if view.snapshot is None else len(view.snapshot.processes)
+    text = [fit(view.filter_text, 24, view.glyphs.ellipsis)] if view.prompt is None else []
+    parts = [*text, *gpu_only]
+    counts = [f"{total} of {count_of(view, every)}", f"{total} of {every}"]
+    forms = [[*parts, count] for count in counts] + [one for one in (parts, text) if one]
+    return ["filter: " + ", ".join(one) for one in forms]
 
 
 def title_of(view: View) -> str:
@@ -509,10 +532,13 @@ def title_of(view: View) -> str:
     return "processes" if view.timeline.moment is None else "processes now"
 
 
-def count_of(view: View, total: int) -> str:
-    """Return ``38 processes``; beside charts of the past with a word on which those are."""
+def count_of(view: View, total: int, *, is_kept: bool = True) -> str:
+    """Return ``38 processes``; beside charts of the past with a word on which those are, and
+    whether their readings of then are kept."""
     count = units.plural(total, "process")
-    return count if view.timeline.moment is None else f"{count} now"
+    if view.timeline.moment is None:
+        return count
+    return f"{count} now" if is_kept else f"not kept so far back, {count} now"
 
 
 def _nothing_text(view: View) -> str:

@@ -102,9 +102,8 @@ def add_cells(
         row.add(place(text, one.width, ellipsis) + gap, style)
 
 
-def as_of_now(line: Line) -> Line:
-    """Return a row quieter, but for its chart and its mark: of the moment that is looked at nothing
-    is known of it."""
+def stepping_back(line: Line) -> Line:
+    """Return a row quieter, but for its chart and its mark."""
     return tuple(
         [
             # The style of a chart has a tone.

@@ -6,15 +6,25 @@ that moment, put together from the history.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Host, JobMember, Process, ProcessKey
-from gpuwatch.core.registry import GPU, HOST, MAIN, MEMBER, PROCESS, Field, Unit, charted
+from gpuwatch.core.model import (
+    Gpu,
+    GpuKey,
+    GpuReading,
+    Host,
+    JobMember,
+    Process,
+    ProcessKey,
+    Snapshot,
+)
+from gpuwatch.core.registry import GPU, HOST, MEMBER, PROCESS, Field, Unit, charted
 from gpuwatch.core.store import (
     GPU_SERIES,
     HOST_SERIES,
@@ -24,7 +34,7 @@ from gpuwatch.core.store import (
     bucket_index,
 )
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import severity_place
+from gpuwatch.diagnosis.finding import WINDOW_SECONDS, severity_place
 from gpuwatch.tui.charts.strips import (
     ASCII,
     HIGHEST,
@@ -109,15 +119,44 @@ def shown_process(
     }
     if getattr(process, _MAIN_THREAD, None) is not None:
         series[_MAIN_THREAD] = history.main_thread(key)
-    if view.timeline.moment is None:
+    moment = view.timeline.moment
+    if moment is None:
         window = view.window_of_means(uuid if job is None else job)
-        means = {name: mean_shown(one, window) for name, one in series.items()}
-        values |= {name: value for name, value in means.items() if value is not None}
+        numbers = {name: mean_shown(one, window) for name, one in series.items()}
+        values |= {name: value for name, value in numbers.items() if value is not None}
     else:
         fields: tuple[str, ...] = charted(PROCESS if isinstance(process, Process) else MEMBER)
         values |= dict.fromkeys(["state", "threads", *fields])
         values |= {name: _value(view, one) for name, one in series.items()}
+    gpu = None if uuid is None or _BUSY not in series else _used_by_one(view).get(uuid)
+    if gpu is not None:
+        own, of_gpu = values.get(_BUSY), shown_gpu(view, gpu).reading.busy_percent
+        whole = of_gpu
+        if moment is not None:
+            # At one moment they are further apart.
+            window = TimeWindow(moment, WINDOW_SECONDS)
+            own = mean_shown(series[_BUSY], window)
+            whole = mean_shown(history.gpu(gpu.uuid, "busy_percent"), window)
+        if isinstance(own, float) and whole is not None and abs(own - whole) <= _SAME_PERCENT:
+            values[_BUSY] = of_gpu
     return replace(process, **values)  # type: ignore[arg-type]
+
+
+_BUSY = "gpu_busy_percent"
+_SAME_PERCENT = 5.0
+"""How far apart the means of two readings of the same may be: what a process alone on its GPU is
+said to use has coarser samples than how busy the GPU is, and the number of that."""
+
+
+def _used_by_one(view: View) -> Mapping[GpuKey, Gpu]:
+    """Return the GPUs that one process uses now."""
+    snapshot = view.snapshot
+    kept: tuple[Snapshot | None, dict[GpuKey, Gpu]] | None = view.kept.get("used by one")
+    if kept is None or kept[0] is not snapshot:
+        count = Counter([one.gpu_uuid for one in snapshot.processes] if snapshot else [])
+        alone = {gpu.uuid: gpu for gpu in view.gpus if count[gpu.uuid] == 1}
+        kept = view.kept["used by one"] = snapshot, alone
+    return kept[1]
 
 
 _MAIN_THREAD = "main_thread_cpu_percent"
@@ -183,6 +222,8 @@ def _value(view: View, series: Series | None, *, whole: bool = False) -> float |
 _FAR_CELLS, _CLOCK_CELLS, _MINUTE_CELLS, _MANY = 14, 11, 9, 4
 """Cells from one mark to the next, as long as there are that many; else with its text, with and
 without seconds, and some room before the next."""
+_CLOSER = 5
+"""Moments that stand in for a tick are closer by about so much."""
 
 _STYLES = {"error": "error", "warning": "warn", "info": "key"}
 
@@ -190,7 +231,7 @@ Span = tuple[int, int]
 """Place of a chart: its first cell and its width."""
 
 
-def _wall_offset(view: View) -> float:
+def wall_offset(view: View) -> float:
     """Unix time less the history's clock."""
     snapshot = view.snapshot
     return 0.0 if snapshot is None else snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
@@ -199,11 +240,30 @@ def _wall_offset(view: View) -> float:
 # -- ticks ----------------------------------------------------------------------------------
 
 
-def ticks(begin: float, end: float, cells: int, now: float) -> Iterator[tuple[float, str]]:
-    """Round moments of the clock and their texts, for ``cells`` cells from ``begin`` to ``end``
-    (unix times, like ``now``). The first of a day that is not today's, and the first of today after
-    one, says the date."""
-    dated = _day(begin) != _day(now) or _day(end) != _day(now)
+class Ticks(NamedTuple):
+    """Round moments of the clock, and closer ones that stand in for those without room."""
+
+    moments: Sequence[float]
+    closer: Sequence[float]
+    apart: float
+    """Seconds from one of ``moments`` to the next."""
+    has_dates: bool
+    """Not all of them are of today: the first of each day says its date."""
+
+    def text(self, moment: float, before: float | None) -> str:
+        """Return the time of ``moment``, with the date if ``before``, the one shown before it, was
+        on another day."""
+        is_dated = self.has_dates and (before is None or _day(before) != _day(moment))
+        return _clock_text(moment, "%H:%M:%S" if self.apart < 60 else "%H:%M", is_dated)
+
+    def near(self, moment: float) -> list[float]:
+        """Return those that may stand in for ``moment``, the nearest first."""
+        near = [one for one in self.closer if 0 < abs(one - moment) <= self.apart / 3]
+        return sorted(near, key=lambda one: abs(one - moment))
+
+
+def ticks(begin: float, end: float, cells: int, now: float) -> Ticks:
+    """Return the ticks for ``cells`` cells from ``begin`` to ``end`` (unix times, like ``now``)."""
     # Round by the clock on the wall, not by that of Greenwich.
     shift, each = time.localtime(begin).tm_gmtoff, (end - begin) / max(1, cells)
     for least in (_FAR_CELLS, _MINUTE_CELLS, _CLOCK_CELLS):
@@ -211,11 +271,15 @@ def ticks(begin: float, end: float, cells: int, now: float) -> Iterator[tuple[fl
         many = (end - begin) / spacing >= _MANY
         if many if least == _FAR_CELLS else spacing >= 60:
             break
-    form = "%H:%M:%S" if spacing < 60 else "%H:%M"
-    day = None if dated else _day(now)
-    for moment in (one - shift for one in moments):
-        another, day = _day(moment) != day, _day(moment)
-        yield moment, _clock_text(moment, form, another)
+    # Without seconds, where the others have none.
+    step = max(spacing / _CLOSER, 60.0 if spacing >= 60 else 1.0)
+    _, closer = units.round_marks(begin + shift, end - begin, step)
+    return Ticks(
+        [one - shift for one in moments],
+        [one - shift for one in closer],
+        spacing,
+        _day(begin) != _day(now) or _day(end) != _day(now),
+    )
 
 
 def _clock_text(moment: float, pattern: str, dated: bool) -> str:
@@ -248,7 +312,7 @@ def draw(
     is not named again. ``has_range``: it says how much time that is, where there is room."""
     row = Row(width)
     zones: list[Zone] = []
-    offset = _wall_offset(view)
+    offset = wall_offset(view)
     changed = _changed(view)
     marks = view.spans if gpus is None else marks_about(view.spans, gpus)
     for start, cells in spans:
@@ -257,7 +321,8 @@ def draw(
         grid = window.grid(cells)
         if not zones and start > _LABEL_CELLS:
             found = marks_at(marks, grid.begin_seconds, grid.end_seconds)
-            name = _named(found, None if is_shown(view) else window.now, said)
+            names = _named(found, None if is_shown(view) else window.now, said)
+            name = next((one for one in names if len(one) <= start - 3), "".join(names[-1:]))
             row.pad_to(2).add(fit(name, start - 3, view.glyphs.ellipsis), "label")
             text = span_in(window.span_seconds, "smh") if has_range else ""
             if text and start - 2 - len(text) >= row.used:
@@ -270,17 +335,20 @@ def draw(
     return row.line(), zones
 
 
-def _named(found: Sequence[FindingMark], now: float | None, said: str) -> str:
+def _named(found: Sequence[FindingMark], now: float | None, said: str) -> Sequence[str]:
     """Return what the finding that is shown is called, unless that is ``said``, or that there are
-    several besides notes; whether it is over, where that is seen from ``now``."""
+    several besides notes; before that whether it is over, where that is seen from ``now``."""
     found = [one for one in found if one.severity != "info"] or found
     rules = {one.rule for one in found}
     if len(rules) > 1:
-        return "findings"
+        return ["findings"]
+    if not rules - {said}:
+        return []
     over = now is not None and all(
         one.end_seconds is not None and one.end_seconds < now for one in found
     )
-    return ("was: " if over else "") + cause_of(found[-1]) if rules - {said} else ""
+    name = cause_of(found[-1])
+    return [f"was: {name}", name] if over else [name]
 
 
 Changed = tuple[float, str, str]
@@ -310,8 +378,7 @@ def axis(
     changed: Changed | None = None,
 ) -> list[Run]:
     """Draw ``cells`` cells: ticks with their times, over them the findings, the moment of a change
-    that was marked, with what was before and after, and the cursor. Where a time has no room its
-    tick is alone."""
+    that was marked, with what was before and after, and the cursor."""
     grid = window.grid(cells)
     # A time is read rather than the line that says how long a finding held, and not at all where
     # a sign would stand in it.
@@ -322,36 +389,64 @@ def axis(
         for one, end in zip(marks, ends, strict=True)
     ]
     over = mark_cells(found, cells, glyphs)
-    if changed is not None:
-        _mark_change(over, grid.place(changed[0]), changed[1:], glyphs)
     cursor = -1 if window.cursor is None else grid.place(window.cursor)
     if 0 <= cursor < cells:
         over[cursor] = glyphs.separator, "c:value"
-    latest = min(window.now, grid.end_seconds)
+    if changed is not None:
+        _mark_change(over, grid.place(changed[0]), changed[1:], glyphs)
+    latest = min(window.now, grid.end_seconds) + offset
     begin = grid.begin_seconds + offset
     every = ticks(begin, grid.end_seconds + offset, cells, window.now + offset)
-    times = [(grid.place(at - offset), text) for at, text in every if at - offset <= latest]
-    out = with_times(over, times, glyphs)
+    out = with_times(over, every, lambda at: grid.place(at - offset), latest, glyphs)
     groups = groupby(out, key=itemgetter(1))
     return [("".join([text for text, _ in group]), style) for style, group in groups]
 
 
 def with_times(
-    cells: Sequence[Run | None], times: Iterable[tuple[int, str]], glyphs: Glyphs
+    cells: Sequence[Run | None],
+    every: Ticks,
+    place: Callable[[float], int],
+    latest: float,
+    glyphs: Glyphs,
 ) -> list[Run]:
-    """Return ``cells`` with times in their places, where they have a blank or a line before and
-    behind them; where a sign leaves a time no room its tick is alone."""
-    out = [cell or (" ", "dim") for cell in cells]
-    for place, text in times:
-        end, before = place + len(text) + 1, int(place > 0)
-        room = [one for one, _ in out[max(0, place - 1) : end + 1]]
-        if place < 0 or end > len(out) or not _BLANKS.issuperset(room[: before + 2]):
-            continue
-        if _BLANKS.issuperset(room):
-            out[place:end] = [(one, "dim") for one in glyphs.tick + text]
-        else:
-            out[place] = glyphs.tick, "dim"
+    """Return ``cells`` with times up to ``latest`` in their places, where they have a blank or a
+    line before and behind them. A tick is never without its time: where a sign leaves a time no
+    room there is none, or one close by, if there would be few."""
+    out, placed, left_out = [cell or (" ", "dim") for cell in cells], list[float](), list[float]()
+
+    def has_placed(moment: float, before: float | None) -> bool:
+        first, text = place(moment), every.text(moment, before)
+        fits = moment <= latest and _has_room(out, first, text)
+        if fits:
+            out[first : first + 1 + len(text)] = [(one, "dim") for one in glyphs.tick + text]
+            placed.append(moment)
+        return fits
+
+    for moment in every.moments:
+        before = placed[-1] if placed else None
+        is_whole = moment <= latest and _has_cells(out, place(moment), every.text(moment, before))
+        if is_whole and not has_placed(moment, before):
+            left_out.append(moment)
+    for moment in left_out if len(placed) < _FEW else ():
+        for at in every.near(moment):
+            if has_placed(at, next((one for one in placed if _day(one) == _day(at)), None)):
+                break
     return out
+
+
+_FEW = 3
+"""Times from which on there are enough."""
+
+
+def _has_cells(cells: Sequence[Run], place: int, text: str) -> bool:
+    return place >= 0 and place + 1 + len(text) <= len(cells)
+
+
+def _has_room(cells: Sequence[Run], place: int, text: str) -> bool:
+    if not _has_cells(cells, place, text):
+        return False
+    around = cells[max(0, place - 1) : place + len(text) + 2]
+    return _BLANKS.issuperset([one for one, _ in around])
 
 
 _BLANKS = {" ", UNICODE.rule, ASCII.rule}
@@ -360,42 +455,66 @@ _BLANKS = {" ", UNICODE.rule, ASCII.rule}
 def _mark_change(
     over: list[Run | None], place: int, sides: tuple[str, str], glyphs: Glyphs
 ) -> None:
-    """Set the sign of a change in its place and, where both have room, what was on either side."""
+    """Set the sign of a change in its place and what was on either side, where that has room."""
     if not 0 <= place < len(over):
         return
     over[place] = glyphs.mark, "marker"
-    words = ("before ", "after ") if len(over) >= _ROOM_FOR_SIDES else ("", "")
-    before, after = [f" {word}{side} " for word, side in zip(words, sides, strict=True)]
-    if all(sides) and place >= len(before) and place + len(after) < len(over):
-        over[place - len(before) : place] = [(one, "label") for one in before]
-        over[place + 1 : place + 1 + len(after)] = [(one, "label") for one in after]
+    in_words = [("before ", "after ")] if len(over) >= _ROOM_FOR_WORDS else []
+    for words in (*in_words, ("", "")) if all(sides) else ():
+        before, after = [f" {word}{side} " for word, side in zip(words, sides, strict=True)]
+        around = over[max(0, place - len(before)) : place] + over[place + 1 :][: len(after)]
+        signs = {one for one, _ in filter(None, around)} - _BLANKS
+        if len(around) == len(before + after) and not signs:
+            over[place - len(before) : place] = [(one, "label") for one in before]
+            over[place + 1 : place + 1 + len(after)] = [(one, "label") for one in after]
+            return
 
 
-_ROOM_FOR_SIDES = 70
+_ROOM_FOR_WORDS = 40
 """Cells of an axis from which on there is room for a word beside each number."""
 
 
-def mark_cells(
-    found: Iterable[tuple[str, int, int] | tuple[str, int, int, str]], cells: int, glyphs: Glyphs
-) -> list[Run | None]:
+Found = tuple[str, int, int] | tuple[str, int, int, str]
+"""Finding on an axis: its severity, its first and last column, and its hue, where that is not the
+severity's."""
+
+
+def mark_cells(found: Iterable[Found], cells: int, glyphs: Glyphs) -> list[Run | None]:
     """Return for each of ``cells`` columns the sign of a finding that begins there, a quieter line
-    where one held, or ``None``; the gravest on top. ``found``: severity, first and last column, and
-    the hue, where that is not the severity's."""
+    where one held, or ``None``; the gravest on top."""
+    found = list(found)
+    out = mark_lines(found, cells, glyphs)
+    for first, sign in mark_signs(found, glyphs).items():
+        if 0 <= first < cells:
+            out[first] = sign
+    return out
+
+
+def mark_lines(found: Iterable[Found], cells: int, glyphs: Glyphs) -> list[Run | None]:
+    """Return for each of ``cells`` columns a line where a finding held, or ``None``."""
     out: list[Run | None] = [None] * cells
-    begins: dict[int, Run] = {}
-    for severity, first, last, *hue in sorted(
-        found, key=lambda one: severity_place(one[0]), reverse=True
-    ):
-        style = hue[0] if hue else _STYLES.get(severity, "warn")
+    for severity, first, last, *hue in _gravest_last(found):
         # In ASCII it would be as loud as the verdict.
-        line = "dim" if glyphs.is_ascii else f"{style}.{HIGHEST}"
+        line = "dim" if glyphs.is_ascii else f"{_hue_of(severity, hue)}.{HIGHEST}"
         for cell in range(max(0, first), min(cells, last + 1)):
             out[cell] = (glyphs.rule, line)
-        if 0 <= first < cells and last >= 0:
-            begins[first] = (severity_sign(severity, glyphs), style)
-    for first, sign in begins.items():
-        out[first] = sign
     return out
+
+
+def mark_signs(found: Iterable[Found], glyphs: Glyphs) -> dict[int, Run]:
+    """Return the sign of each finding by the column in which it begins, of several the gravest."""
+    return {
+        first: (severity_sign(severity, glyphs), _hue_of(severity, hue))
+        for severity, first, _, *hue in _gravest_last(found)
+    }
+
+
+def _gravest_last(found: Iterable[Found]) -> list[Found]:
+    return sorted(found, key=lambda one: severity_place(one[0]), reverse=True)
+
+
+def _hue_of(severity: str, hue: Sequence[str]) -> str:
+    return hue[0] if hue else _STYLES.get(severity, "warn")
 
 
 # -- the exact values -----------------------------------------------------------------------
@@ -422,7 +541,7 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
     if cursor is None:
         if end is None:
             return []
-        row.add(f" charts end {clock(view, end)}, {ago(view)} ago", "text")
+        row.add(f" charts end {clock(view, end)}", "text")
         for key, what in (("0", "live"), ("< >", "back and forth"), ("c", "cursor")):
             if row.room < len(key) + len(what) + 4:
                 break
@@ -432,7 +551,6 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
     begin = bucket_index(cursor, seconds) * seconds
     row.add(f" {view.glyphs.separator} ", "key")
     row.add(_column_clock(view, begin, seconds), "value")
-    row.fits(f"  {ago(view)} ago", "label")
     if gpu is not None:
         row.fits(f"  GPU {units.gpu_label(gpu)}", "title")
     for label, text in _numbers(view, gpu, begin + seconds / 2, seconds):
@@ -451,28 +569,31 @@ def _column_clock(view: View, begin: float, seconds: float) -> str:
     ends."""
     if seconds < 1.5:
         moment = begin + seconds / 2
-        tenths = f".{int((moment + _wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
+        tenths = f".{int((moment + wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
         return clock(view, moment) + tenths
-    end = time.localtime(begin + seconds + _wall_offset(view))
+    end = time.localtime(begin + seconds + wall_offset(view))
     return f"{clock(view, begin)}-{time.strftime('%H:%M:%S', end)}"
 
 
 def clock(view: View, at: float) -> str:
     """Return the time of day of a moment on the history's clock, with its date if that is not
     today's."""
-    moment = at + _wall_offset(view)
+    moment = at + wall_offset(view)
     today = view.snapshot is None or _day(moment) == _day(view.snapshot.taken_at_unix_seconds)
     return _clock_text(moment, "%H:%M:%S", dated=not today)
 
 
 _NUMBERS: tuple[tuple[bool, Field], ...] = (
-    *[(True, GPU[name]) for name in MAIN],
-    *[(False, HOST[name]) for name in ("cpu_percent", "memory_used_bytes")],
+    *[(True, GPU[name]) for name in ("busy_percent", "power_watts")],
+    (False, HOST["cpu_percent"]),
     *[(True, GPU[name]) for name in ("sm_active_percent", "sm_clock_mhz")],
     *[(True, GPU[f"pcie_{way}_bytes_per_second"]) for way in ("rx", "tx")],
     *[(False, HOST[f"disk_{way}_bytes_per_second"]) for way in ("read", "write")],
+    *[(True, GPU[name]) for name in ("memory_used_bytes", "temperature_celsius")],
+    (False, HOST["memory_used_bytes"]),
 )
-"""Whether it is of the GPU (else of the host), and the field; most telling first."""
+"""Whether it is of the GPU (else of the host), and the field. Means stand beside the charts: those
+come first which have more to say of a column, from where to where they went."""
 
 
 def _numbers(
@@ -492,12 +613,13 @@ def _numbers(
 
 
 def _spread(column: Column, unit: Unit) -> str:
-    """Return ``47% (0-99)``: the mean and, where they say more, the extremes."""
-    if unit.symbol.startswith("bytes"):
-        low, mean, high = map(unit.text, column)
-    else:
-        low, high, mean = f"{column.minimum:.0f}", f"{column.maximum:.0f}", unit.text(column.mean)
-    return mean if low == high else f"{mean} ({low}-{high})"
+    """Return ``0-99%``: the lowest and the highest."""
+    low, high = unit.text(column.minimum), unit.text(column.maximum)
+    if low == high:
+        return low
+    # The unit is said once, where it is that of both.
+    low = f"{column.minimum:.0f}" if not unit.symbol.startswith("bytes") else low
+    return f"{low.removesuffix('/s')}-{high}"
 
 
 # -- the panels ------------------------------------------------------------------------------------

@@ -84,11 +84,11 @@ def test_a_column_has_a_character_and_a_tone_for_each_row(glyphs: Glyphs, rows: 
 
 
 def test_the_highest_is_a_line_above_the_mean() -> None:
-    """It stands in the cell that it reaches, at its bottom, middle or top, and only in a cell that
-    the bar leaves free; one row has the mean alone."""
-    drawn = [cells(UNICODE, 3, highest, 2) for highest in (9, 11, 12, 15)]
-    assert [characters for characters, _ in drawn] == ["▁▃", "─▃", "─▃", "▔▃"]
-    assert {tones for _, tones in drawn} == {HIGHEST + FULL}
+    """It stands in the cell that it reaches, at its bottom, middle or top, in the top row at the
+    edge above all bars, and only in a cell that the bar leaves free; one row has the mean alone."""
+    drawn = [cells(UNICODE, 3, highest, 3) for highest in (9, 11, 12, 15, 17, 20)]
+    assert [shape for shape, _ in drawn] == [" ▁▃", " ─▃", " ─▃", " ▔▃", "▔ ▃", "▔ ▃"]
+    assert {tone for _, tones in drawn for tone in tones} == {HIGHEST, FULL}
     assert cells(UNICODE, 3, 7, 2) == (" ▃", FULL * 2)
     assert cells(UNICODE, 3, 7) == ("▃", FULL)
 
@@ -114,6 +114,15 @@ def test_the_highest_is_marked_where_columns_are_longer_than_a_swing() -> None:
         lines = Strip().draw(series, window, width, 100.0, UNICODE, "fed", rows, ())
         styles = {style for line in lines for _, style in line}
         assert (f"fed.{HIGHEST}" in styles) == marked
+
+
+def test_a_dip_between_high_bars_has_no_line_above_it() -> None:
+    """It would stand beside the tops of bars of means, and say nothing that these do not."""
+    series = SampledSeries()
+    for tenth in range(1, 101):
+        series.add_reading(tenth / 10, 0.0 if 50 < tenth <= 55 else 99.0)
+    lines = Strip().draw(series, TimeWindow(10.0, 10.0), 10, 100.0, UNICODE, "fed", 4, ())
+    assert f"fed.{HIGHEST}" not in {style for line in lines for _, style in line}
 
 
 def test_ascii_bars_are_of_one_character() -> None:

@@ -76,7 +76,11 @@ MIDNIGHT = 1_774_051_200.0
 
 
 def tick_texts(begin: float, end: float, now: float, cells: int = 96) -> list[str]:
-    return [text for _, text in time_axis.ticks(begin, end, cells, now)]
+    every, before, texts = time_axis.ticks(begin, end, cells, now), None, []
+    for moment in every.moments:
+        texts.append(every.text(moment, before))
+        before = moment
+    return texts
 
 
 def test_ticks_are_round_clock_times() -> None:
@@ -110,17 +114,24 @@ def test_charts_of_every_range_have_times_below_them(span: float, cells: int, le
         assert "".join([text for text, _ in runs]).count(UNICODE.tick) >= least
 
 
-def test_a_time_that_has_no_room_leaves_its_tick() -> None:
-    """A sign would stand in it."""
+def test_a_tick_is_never_without_its_time() -> None:
+    """Where a sign would stand in the time there is none or, if there would be few, one close
+    by."""
     now = MIDNIGHT + 60.0
-    mark = FindingMark(rule="gpu_lost", severity="error", summary="", begin_seconds=now - 8.0)
-    runs = time_axis.axis([mark], TimeWindow(now, 30.0), 60, 0.0, UNICODE)
-    line = "".join([text for text, _ in runs])
-    assert re.search(r"╵00:00:40 +╵ +■", line)
+    for begun, cells, said in (
+        (8.0, 60, r"╵00:00:40 +■─+$"),
+        (20.4, 60, r" +■─+╵00:00:42─+╵00:00:50─*$"),
+        (9.9, 120, r"╵00:00:35 +╵00:00:40 +╵00:00:45 +■─+╵00:00:55─*$"),
+    ):
+        mark = FindingMark(rule="gpu_lost", severity="error", summary="", begin_seconds=now - begun)
+        runs = time_axis.axis([mark], TimeWindow(now, 30.0), cells, 0.0, UNICODE)
+        line = "".join([text for text, _ in runs])
+        assert re.search(said, line), line
+        assert len(re.findall(r"╵\d\d:\d\d:\d\d", line)) == line.count("╵")
 
 
 def test_the_axis_has_both_sides_of_a_change() -> None:
-    """Beside its sign, with a word for each where the chart is wide."""
+    """Beside its sign, with a word for each but on narrow charts."""
     view = view_of(scene("starved", 1))
     before, after = [
         BeforeOrAfter(busy_percent=busy, samples_per_second=None, data_wait_share=None, rules=())
@@ -128,7 +139,7 @@ def test_the_axis_has_both_sides_of_a_change() -> None:
     ]
     at = view.window.now - 14.0
     view.mark = MarkedChange(at, 0.0, (), False, at, before, after_from=at, after=after)
-    for width, said in ((120, " before 31% ◆ after 94% "), (80, " 31% ◆ 94% ")):
+    for width, said in ((120, " before 31% ◆ after 94% "), (80, " before 31% ◆ after 94% ")):
         line, _ = time_axis.draw(view, view.window, [(28, width - 29)], width)
         assert said in plain(line)
     view.mark.after = None

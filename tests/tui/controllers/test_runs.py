@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -9,6 +10,7 @@ from gpuwatch.core.model import Job, Snapshot, TrainingLoop
 from gpuwatch.tui.charts.strips import UNICODE
 from gpuwatch.tui.pages.findings import EvidenceScreen
 from gpuwatch.tui.runs import Runs, next_run
+from tests.support.simulated import looks
 from tests.tui.controllers.test_diagnosis import busy_at
 from tests.tui.diagnoses import HandEngine, diagnosis, nothing, starved
 from tests.tui.driving import driven
@@ -133,6 +135,38 @@ async def test_the_time_between_two_runs_says_that_there_was_no_job() -> None:
         (line,) = [text for text in drive.lines if "no job" in text]
         sign = next(text for text in drive.lines[4:] if UNICODE.mark in text).index(UNICODE.mark)
         assert line.index("no job") < sign
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+async def test_what_is_not_kept_of_the_run_before_is_said(size: tuple[int, int]) -> None:
+    """Once in each chart of the new run; where there is no room for words in a line of the GPU's
+    chart, they stand one below the other."""
+    first, *rest = looks("rerun", 136)
+    async with driven(first, size, engine=HandEngine()) as drive:
+        await drive.feed(*rest)
+        charts = re.findall(r"(?:main thread|6 workers) +\d+% +100", drive.text)
+        assert drive.text.count("not kept") == len(charts) == (2 if size == (120, 40) else 1)
+        places = [(one.find(" no "), two.find(" job ")) for one, two in pairwise(drive.lines)]
+        is_stacked = any(one > 0 and two > 0 and abs(one - two) <= 1 for one, two in places)
+        assert is_stacked is (size == (80, 24))
+        assert ("no job" in drive.text) is not is_stacked
+
+
+@pytest.mark.parametrize(("seconds", "is_ended_by_it"), [(30, True), (90, False)])
+async def test_a_finding_ends_with_the_change_that_it_is_gone_after(
+    what: Snapshot, seconds: int, is_ended_by_it: bool
+) -> None:
+    """It was about the last minute, and is withdrawn late; one that held on was not ended by it."""
+    job = job_of(what, FIRST, "python train.py")
+    engine = HandEngine(diagnosis(what, starved(what, job=job.key)))
+    async with driven(at(what, 0, 24.0, job), engine=engine) as drive:
+        await drive.feed(*[at(what, now, 24.0, job) for now in range(1, 20)])
+        await drive.press("m")
+        await drive.feed(*[at(what, now, 60.0, job) for now in range(20, 20 + seconds)])
+        engine.diagnosis = nothing(what)
+        await drive.feed(at(what, 20 + seconds, 60.0, job))
+        (mark,) = drive.view.spans
+        assert (mark.end_seconds == drive.view.mark.at) is is_ended_by_it
 
 
 async def test_what_the_person_marked_stays_while_other_jobs_come_and_go(what: Snapshot) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
-from gpuwatch.core.store import Store
+from gpuwatch.core.store import SampledSeries, Store
 from gpuwatch.diagnosis.finding import Advice, Finding, Gain, Look
 from gpuwatch.tui.charts.strips import DOTS, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
@@ -23,7 +23,7 @@ from gpuwatch.tui.panels.gpus import gauge, metrics, scaled_metrics
 from gpuwatch.tui.panels.table import fit_command
 from gpuwatch.tui.panels.time_axis import shown_gpu, shown_process
 from gpuwatch.tui.terminal.frame import plain
-from gpuwatch.tui.view import View
+from gpuwatch.tui.view import Owner, View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import degraded, diagnosis, nothing, starved
 from tests.tui.scenes import drawn, history_of, scene, texts, view_of
@@ -541,6 +541,44 @@ def test_what_the_filter_matched_is_marked() -> None:
     assert any(text.startswith("filter: TorchRun") for text in marked)
 
 
+def test_what_is_below_a_match_stays_and_steps_back() -> None:
+    """A launcher that matches has its ranks and their workers below it, in grey; the heading says
+    how many match, of how many."""
+    view = view_of(scene("starved", 2), filter_text="torchrun")
+    rows = processes.table_rows(view, 99)
+    assert [row.matches for row in rows] == [1] + [0] * 6
+    lines = overview.draw(view, 120, 40).lines
+    assert any("filter: torchrun, 1 of 7" in plain(line) for line in lines)
+    (rank,) = [line for line in lines if "rank 1:" in plain(line)]
+    cells = {style for text, style in rank if not text.isspace() and "." not in style}
+    assert cells <= {"dim", EDGE}
+    assert processes.table_rows(view, 3)[0].matches
+    view.filter_text = "rank"
+    rows = processes.table_rows(view, 99)
+    assert [row.matches for row in rows] == [0, 1, 0, 0, 1, 0, 0]
+
+
+def test_a_process_alone_on_its_gpu_is_as_busy_as_that() -> None:
+    """By finer samples than its own, where both say the same; not where they differ."""
+    what = scene("starved", 2)
+    gpu = what.now.gpus[0]
+    for percent, is_same in ((None, True), (9.0, False)):
+        past = [
+            dataclasses.replace(
+                one,
+                processes=tuple(
+                    dataclasses.replace(each, gpu_busy_percent=percent or each.gpu_busy_percent)
+                    for each in one.processes
+                ),
+            )
+            for one in what.past
+        ]
+        view = view_of(past[-1], history=history_of(past))
+        process = next(one for one in view.snapshot.processes if one.gpu_uuid == gpu.uuid)
+        shown = shown_process(view, process, gpu.uuid).gpu_busy_percent
+        assert (shown == shown_gpu(view, gpu).reading.busy_percent) is is_same
+
+
 # -- a sign for each finding ----------------------------------------------------------------------
 
 
@@ -720,8 +758,8 @@ def looking_back(at: float, *marks: FindingMark) -> View:
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
 def test_the_past_is_said_before_what_holds_now(size: tuple[int, int]) -> None:
-    """What was found at the moment that is looked at comes first, then quietly the verdict of
-    now; the clock shows that moment."""
+    """What was found at the moment that is looked at comes first, then quietly the verdict of now;
+    how long ago that was is in the header, and when in the row of what else is known of it."""
     frame = overview.draw(looking_back(40.0, LOADER), *size)
     lines = texts(frame.lines)
     assert "19m20 AGO" in lines[0]
@@ -731,8 +769,11 @@ def test_the_past_is_said_before_what_holds_now(size: tuple[int, int]) -> None:
     later = next(y for y, line in enumerate(lines) if "now: " in line)
     assert later > first
     assert {style for text, style in frame.lines[later] if "now: " in text} == {"label"}
-    clock = time.strftime("%H:%M:%S", time.localtime(100_040))
-    assert (clock, "b:warn") in [(text.strip(), style) for text, style in frame.lines[0]]
+    clock = time.strftime("%H:%M:", time.localtime(100_040))
+    (said,) = [y for y, line in enumerate(lines) if re.search(rf"{clock}\d\d.* GPU 0 ", line)]
+    assert said == len(lines) - 2 - (size[1] == 40)
+    assert not re.search(r"\d\d:\d\d", lines[0])
+    assert sum("ago" in line.lower() for line in lines) == 1
 
 
 def test_a_moment_at_which_nothing_was_found_says_so() -> None:
@@ -754,7 +795,7 @@ def test_a_past_of_which_no_process_is_kept_is_blank(size: tuple[int, int]) -> N
     assert not any(re.search(r" - | -$", row) for row in rows)
     noted = [line for line in map(plain, frame.lines) if "3 processes now" in line]
     assert len(noted) == 1
-    assert ("not kept so far back" in noted[0]) is (size[0] == 120)
+    assert "not kept so far back" in noted[0]
     assert not re.search("GPU-MEM| CPU |THR", noted[0])
     under = [
         sum(len(text) for text, style in line if style.startswith("c:")) for line in frame.lines
@@ -800,10 +841,22 @@ def test_what_was_not_watched_is_told_from_idle() -> None:
     now = view.window.now
     view.timeline = Timeline(300.0, now, now - 200.0)
     lines = drawn(view, 80, 24)
-    assert any(re.search(r"main thread +not kept +100", line) for line in lines)
+    assert any(re.search(r"main thread +- +100", line) for line in lines)
     assert sum(re.search(r"│ +not watched +", line) is not None for line in lines) >= 2
     view.timeline = Timeline(300.0)
     assert "not watched" not in "\n".join(drawn(view, 80, 24))
+
+
+def test_what_a_job_did_not_have_is_told_from_what_is_not_kept() -> None:
+    """Of a chart of a job that which is blank since the job began, and before."""
+    view = view_of(scene("starved", 1, seconds=60))
+    now, series = view.window.now, SampledSeries()
+    for ago in range(15, -1, -1):
+        series.add_reading(now - ago, 50.0)
+    view.timeline = Timeline(50.0, now)
+    owner = Owner(now - 32.0, "no workers")
+    (line,) = view.chart(("of the test",), series, 100, 100.0, "worker", owner=owner)
+    assert re.fullmatch(r" +not kept +no workers +[▁-█ ]+", plain(tuple(line)))
 
 
 # -- what charts mean -----------------------------------------------------------------------------

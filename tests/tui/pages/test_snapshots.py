@@ -281,7 +281,7 @@ async def test_the_bar_of_a_replay_looks_as_it_did(tmp_path: Path) -> None:
     async with played(tape_of(path)) as drive:
         await drive.known()
         await drive.press("space")
-        compare(REPLAY, drive.lines[-4:])
+        compare(REPLAY, drive.lines[-3:])
 
 
 def test_every_picture_belongs_to_a_test() -> None:

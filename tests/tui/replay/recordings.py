@@ -12,6 +12,7 @@ from textual.keys import _character_to_key
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.replay import Tape, open_tape
 from gpuwatch.tui.app import replay_app
+from gpuwatch.tui.panels.bars import replay_rows
 from gpuwatch.tui.replay import Player
 from tests.support.long_recording import BEGIN_UNIX_SECONDS, Piece, snapshots
 from tests.tui.driving import TRUECOLOR, Driven, surroundings
@@ -62,6 +63,12 @@ class Played(Driven):
     @property
     def player(self) -> Player:
         return self.app.player
+
+    @property
+    def bar(self) -> str:
+        """Text of the bar, which is above the keys."""
+        width, height = self.app.screen.size
+        return "\n".join(self.lines[-1 - replay_rows(self.view, width, height) : -1])
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until ``condition`` holds of what is drawn."""
