@@ -55,6 +55,7 @@ from gpuwatch.tui.terminal.frame import (
     left,
     right,
     spots,
+    width_of,
 )
 from gpuwatch.tui.view import View
 
@@ -132,6 +133,12 @@ def _metric(
 ) -> Metric:
     value, field = getattr(reading, name), GPU[name]
     return Metric(field, field.text(value, limit), field.text(value), value, scale, mood)
+
+
+def clock(gpu: Gpu) -> Metric:
+    """Return the clock of ``gpu`` against its highest."""
+    most = gpu.identity.sm_clock_max_mhz
+    return _metric(gpu.reading, "sm_clock_mhz", most, most)
 
 
 def scaled_metrics(view: View, gpu: Gpu, columns: int) -> Metrics:
@@ -508,6 +515,20 @@ def _recent(view: View, gpu: Gpu) -> Sequence[Column | None]:
     return series.columns(end, _COARSE_SECONDS, int(_RECENT_SECONDS / _COARSE_SECONDS))
 
 
+def add_value(
+    row: Row, metric: Metric, glyphs: Glyphs, width: int = 0, *, brief: bool = False
+) -> Row:
+    """Add the number, flush right in ``width`` cells (0: as many as it takes), and in a quieter
+    tone its limit."""
+    sign = glyphs.warning if metric.mood == "warn" else ""
+    text = sign + (metric.brief if brief else metric.text)
+    number, slash, limit = right(text, width or width_of(text)).partition("/")
+    style = "dim" if metric.value is None else metric.mood or "value"
+    if style == THROTTLED.hue:
+        style = "throttled value"
+    return row.add(number, style).add(slash + limit, "label")
+
+
 def gauge(glyphs: Glyphs, share: float, width: int, style: str) -> list[Run]:
     """Draw a line on a track, to half a cell: how much of a limit is reached, now. Only what is at
     its limit is full, and only nothing is empty."""
@@ -758,15 +779,8 @@ class GpuPainter:
         return [f"since {time.strftime('%H:%M:%S', time.localtime(at))}" for at in since if at]
 
     def _add_value(self, row: Row, metric: Metric, width: int, *, brief: bool = False) -> Row:
-        """Add the number, flush right in ``width`` cells, and in a quieter tone its limit."""
-        sign = self._glyphs.warning if metric.mood == "warn" else ""
         brief = brief or (self._alike and self._style is not GpuStyle.STACKED)
-        text = right(sign + (metric.brief if brief else metric.text), width)
-        number, slash, limit = text.partition("/")
-        style = "dim" if metric.value is None else metric.mood or "value"
-        if style == THROTTLED.hue:
-            style = "throttled value"
-        return row.add(number, style).add(slash + limit, "label")
+        return add_value(row, metric, self._glyphs, width, brief=brief)
 
     def _gauge(self, metric: Metric, width: int) -> list[Run]:
         """Draw how much of its limit is reached, now; blank where either is not known."""

@@ -32,7 +32,7 @@ from gpuwatch.tui.charts.strips import (
 from gpuwatch.tui.charts.timeline import FindingMark, marks_about, marks_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
 from gpuwatch.tui.panels.findings import rule_of
-from gpuwatch.tui.panels.gpus import FED, LEAD, gauge, held_up, scaled_metrics, state_of, work_said
+from gpuwatch.tui.panels.gpus import FED, LEAD, held_up, scaled_metrics, state_of, work_said
 from gpuwatch.tui.panels.time_axis import past_column, shown_gpu
 from gpuwatch.tui.runs import ended_at
 from gpuwatch.tui.terminal.frame import (
@@ -119,10 +119,6 @@ class Trace:
     words: Sequence[tuple[str, str, str]] = ()
     """Words below the label, where the chart is high enough: a word, the number that
     goes with it, and their style."""
-    share: float | None = None
-    """How much of its limit is reached now, of a reading that hardly moves: one row is a gauge."""
-    now: str = ""
-    """Number that stands behind the chart, where there is room."""
     parts: "Trace | None" = None
     """Chart of this and of what else its time goes to, in its place where that has room."""
 
@@ -712,10 +708,7 @@ def _chart(
         ticks = whole or {0: trace.top}
     key = "job", trace.kind, trace.label
     held, style = trace.held, trace.style if trace.held is None else FED.hue
-    if rows == 1 and trace.share is not None:
-        chart = [gauge(view.glyphs, trace.share, chart_width, style)]
-    else:
-        chart = view.chart(key, trace.series, chart_width, limit, style, rows, window, held)
+    chart = view.chart(key, trace.series, chart_width, limit, style, rows, window, held)
     out = []
     for number, drawn in enumerate(chart):
         row = Row(width)
@@ -733,7 +726,7 @@ def _chart(
         else:
             row.add_runs(drawn, chart_width)
         if number == 0 and beside:
-            text = trace.now or _reach(view, trace)
+            text = _reach(view, trace)
             row.add(right(text if width_of(text) <= beside else "", beside), "dim")
         out.append(row.line())
     return out
