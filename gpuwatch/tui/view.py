@@ -309,6 +309,8 @@ class View:
     """``None``: charts have the range that the person chose."""
     own_range: bool = True
     """The charts of a finding's evidence show the range that shows it best, not the common one."""
+    means_from: float | None = None
+    """Moment from which on numbers beside charts are means: those of a finding are of its time."""
     held: dict[Hashable, object] = field(default_factory=dict)
     held_at: int | None = None
     """Period of a few seconds in which the words in ``held`` stay."""
@@ -330,19 +332,22 @@ class View:
     def window_of_means(self) -> TimeWindow:
         """Return the stretch of time that numbers beside charts are means of: the charts', but not
         less than a diagnosis looks at, so that both say the same, and nothing that was before a
-        change. It ends every two seconds anew: digits that change with every look are not read, and
-        each is sent."""
+        change or a finding. It ends every two seconds anew: digits that change with every look are
+        not read, and each is sent."""
         window, mark = self.window, self.mark
         if mark is not None and mark.at > window.now:
             # It came while the picture is paused.
             mark = None
         window = replace(window, span_seconds=max(window.span_seconds, WINDOW_SECONDS))
-        if mark is None and self.interval_seconds < _MEANS_EVERY_SECONDS:
-            return replace(window, now=window.now - window.now % _MEANS_EVERY_SECONDS)
-        if mark is None:
+        begin = self.means_from
+        if mark is not None:
+            begin = mark.at if mark.after_from is None else mark.after_from
+        elif self.interval_seconds < _MEANS_EVERY_SECONDS:
+            window = replace(window, now=window.now - window.now % _MEANS_EVERY_SECONDS)
+        if begin is None:
             return window
-        since = window.now - (mark.at if mark.after_from is None else mark.after_from)
-        return replace(window, span_seconds=min(window.span_seconds, max(1.0, since)))
+        since = max(1.0, window.now - begin)
+        return replace(window, span_seconds=min(window.span_seconds, since))
 
     @property
     def chosen_span_seconds(self) -> float:
@@ -376,17 +381,21 @@ class View:
         rows: int = 1,
         window: TimeWindow | None = None,
         held: Sequence[Held] | None = None,
+        *,
+        is_level: bool = False,
     ) -> list[list[Run]]:
         """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
         first; blank without a limit. What is drawn is kept for the next frame under ``key``. A
         chart of how busy a GPU is has the colours of what ``held`` it up, a line where a change
-        was marked, and a word for what it cannot show."""
+        was marked, and a word for what it cannot show. What ``is_level`` is a line."""
         if limit is None:
             return [[(" " * max(0, width), "text")]] * rows
         strip = self.strips.get((*key, width, rows))
         window = self.window if window is None else window
         glyphs = self.glyphs
-        drawn = strip.draw(series, window, width, limit, glyphs, style, rows, held)
+        drawn = strip.draw(
+            series, window, width, limit, glyphs, style, rows, held, is_level=is_level
+        )
         mark = self.mark
         if mark is not None and held is not None and width > 0:
             grid = window.grid(width)

@@ -42,7 +42,7 @@ from gpuwatch.tui.panels.gpus import (
     throttle_text,
     work_said,
 )
-from gpuwatch.tui.panels.job_charts import Trace
+from gpuwatch.tui.panels.job_charts import LEVELS, Trace
 from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -293,8 +293,6 @@ _IN_OTHER_WORDS: Mapping[str, Callable[[Gpu], Run | None]] = {
 
 _CHARTS = ("sm_active_percent", "power_watts", "pcie_rx_bytes_per_second")
 """Readings with a chart below that of how busy it is."""
-_LEVELS = ("memory_used_bytes", "temperature_celsius", "sm_clock_mhz")
-"""Readings that hardly vary: gauges show them, and a chart where the leading finding names it."""
 _LEAST_LEVEL, _NAMED_LEVEL = 24, 36
 """Cells of a level, with its number, its limit and its label, in short and in full."""
 _TURNS, _MOST_ROWS, _MOST_ROWS_SMALL = (0, 0, 1, 0, 2, 0, 3), (17, 3, 3, 2), (5, 1, 1, 1)
@@ -385,7 +383,7 @@ def _charts(view: View, live: Gpu) -> list[Trace]:
             words=[*([] if work is None else [work]), *_now(view, live, busy.field)],
         )
     ]
-    for name in (*[name for name in named if name in _LEVELS], *_CHARTS):
+    for name in (*[name for name in named if name in LEVELS], *_CHARTS):
         read = _value(gpu, name) is not None or view.history.gpu(gpu.uuid, name) is not None
         if not read or name in unscaled or name == busy.field.name:
             continue
@@ -425,9 +423,9 @@ def _gauges(view: View, live: Gpu, width: int) -> tuple[list[str], list[Line]]:
     room for, and name those readings."""
     gpu = shown_gpu(view, live)
     of_levels = {one.field.name: one for one in (*scaled_metrics(view, gpu, 120), clock(gpu))}
-    every = [of_levels[name] for name in _LEVELS]
+    every = [of_levels[name] for name in LEVELS]
     every = [one for one in every if one.value is not None and one.limit]
-    count = max(1, min(len(_LEVELS), (width - 1) // _LEAST_LEVEL))
+    count = max(1, min(len(LEVELS), (width - 1) // _LEAST_LEVEL))
     cells = (width - 2) // count - _GAP
     lines = []
     for first in range(0, len(every), count):

@@ -23,7 +23,7 @@ from gpuwatch.tui.charts.timeline import SPANS, span_words
 from gpuwatch.tui.keys import Key, described
 from gpuwatch.tui.pages.layout import in_columns, scrolled
 from gpuwatch.tui.pages.screen import WIDTH, Dialog
-from gpuwatch.tui.panels.findings import SEVERITY_STYLES, undecided
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, how_to_read, undecided
 from gpuwatch.tui.panels.gpus import STATES
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -213,8 +213,7 @@ def unknown_dialog(view: View, unknown: Sequence[Unchecked]) -> Dialog:
         where = list(dict.fromkeys(name for one in here for name in _where(one, gpus)))
         if 0 < len(where) < max(2, len(gpus)):
             text.append(f"  ({', '.join(where)})", "label")
-        hint = " (S on the job's page samples them)" if missing.startswith("stacks") else ""
-        text.append(f"{hint}\n  needed for: {', '.join(causes)}\n")
+        text.append(f"{how_to_read(missing)}\n  needed for: {', '.join(causes)}\n")
     text.rstrip()
     return Dialog(view, "not checked, for lack of data", text)
 

@@ -1,14 +1,16 @@
 """Evidence for a finding and against it, and the other causes that were ruled out: on the page of
 the finding, and in the report of a job."""
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Evidence, RuledOut
 from gpuwatch.outputs.report.document import evidence_limit, evidence_value
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.pages.layout import Title, edge
-from gpuwatch.tui.panels.findings import cause
+from gpuwatch.tui.panels.findings import cause, how_to_read
 from gpuwatch.tui.panels.table import add_cells, add_headings
 from gpuwatch.tui.terminal.frame import Line, Row, width_of, wrapped
 from gpuwatch.tui.view import View
@@ -16,6 +18,8 @@ from gpuwatch.tui.view import View
 LIMITED = 60
 """Width from which on evidence has a column for limits, and the list says how sure a finding is."""
 _LEAST_MEANING = 28
+_WORDS = {"correlation"}
+_OF_GPU = re.compile(r"GPU \d\S* ")
 _INDENT = 3
 
 
@@ -38,8 +42,20 @@ def table(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line
     """Yield a row for each reading: its value, where the limit lies, and what it means."""
     if not evidence:
         return
+    # Words beside numbers would push all of them aside.
+    evidence = [
+        replace(one, name=f"{one.name}, {one.unit}", unit=None) if one.unit in _WORDS else one
+        for one in evidence
+    ]
+    whose = {found[0] if (found := _OF_GPU.match(one.name)) else "" for one in evidence}
+    # That all are of one GPU the sentence above has said.
+    said = next(iter(whose)) if len(whose) == 1 else ""
+
+    def name(one: Evidence) -> str:
+        return clean(one.name.removeprefix(said), 60)
+
     columns: list[Column[Evidence]] = [
-        Column("reading", lambda one: clean(one.name, 60), "text", style=lambda *_: "text"),
+        Column("reading", name, "text", style=lambda *_: "text"),
         Column("value", lambda one: clean(evidence_value(one), 200), style=lambda *_: "value"),
         Column("limit", lambda one: clean(evidence_limit(one), 200), style=lambda *_: "label"),
     ]
@@ -63,12 +79,13 @@ def table(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line
         row = Row(width).add(" " * _INDENT).add(*mark)
         add_cells(row, columns, one, view.glyphs.ellipsis, "  ")
         indent = row.used
-        first, *rest = (wrapped(one.says, width - indent - 1) if beside else []) or [""]
+        says = one.says + (how_to_read(one.name) if one.value is None else "")
+        first, *rest = (wrapped(says, width - indent - 1) if beside else []) or [""]
         yield row.add(first).line()
         for text in rest:
             yield Row(width).add(" " * indent).add(text).line()
         if not beside:
-            yield from paragraph(one.says, width, 7, "label")
+            yield from paragraph(says, width, 7, "label")
 
 
 def names(known: Sequence[RuledOut], width: int, heading: str = "") -> Iterator[Line]:

@@ -252,6 +252,11 @@ def undecided(unknown: Iterable[Unchecked]) -> dict[str, list[str]]:
     return causes
 
 
+def how_to_read(missing: str) -> str:
+    """Return the key that reads what is missing, in brackets; nothing where there is none."""
+    return " (S on the job's page samples them)" if missing.startswith("stacks") else ""
+
+
 # -- findings to choose from -----------------------------------------------------------------------
 
 
@@ -615,16 +620,20 @@ def at_length(
     tail: str = "",
     prefix: str = "",
     *,
+    beside: str = "",
     most: int = 2,
     named: bool = True,
     quiet: bool = False,
 ) -> list[Line]:
-    """Return its sentence, and below it what to do, how much faster that makes it, and what is
-    lost; at the right ``tail``, which says that itself. In less room the advice is brief, and what
-    else has none is left out. Where ``most`` allows a third line, it says what is known of the
-    finding: what is lost, how sure it is and since when, and whose job it is (where that is to be
-    ``named``). ``quiet``: only its sign is in colour, and nothing bold."""
-    first = _begin(view, finding, width, width, prefix, quiet=quiet)
+    """Return its sentence, with ``beside`` at the right, and below it what to do, how much faster
+    that makes it, and what is lost; at the right ``tail``, which says that itself. In less room the
+    advice is brief, and what else has none is left out. Where ``most`` allows a third line, it says
+    what is known of the finding: what is lost, how sure it is and since when, and whose job it is
+    (where that is to be ``named``). ``quiet``: only its sign is in colour, and nothing bold."""
+    room = width - (width_of(beside) + len(_GAP) if beside else 0)
+    first = _begin(view, finding, width, room, prefix, quiet=quiet)
+    if beside:
+        first.pad_to(width - width_of(beside) - 1).add(beside, "label" if quiet else "value")
     second = Row(width, prefix=prefix).add("   ")
     free, indent, apart = second.room - 1, second.used, most > 2
     least = "no action needed: this is for information"
@@ -643,9 +652,9 @@ def at_length(
     loss = longest(every_loss, gain, tail)
     gain = longest(every_gain, loss, tail)
     look = "label" if not finding.advice else "text" if quiet else "value"
-    beside = sum([width_of(one) + len(_GAP) for one in (gain, loss, tail) if one])
-    text, row, lines = changes(finding, free - beside) or least, second, [second]
-    row.add(shortened(text, free - beside, view.glyphs.ellipsis), look)
+    room = free - sum([width_of(one) + len(_GAP) for one in (gain, loss, tail) if one])
+    text, row, lines = changes(finding, room) or least, second, [second]
+    row.add(shortened(text, room, view.glyphs.ellipsis), look)
     for one in filter(None, (gain, loss)):
         row.add(_GAP).add(one, "label")
     if apart:

@@ -119,6 +119,8 @@ class Trace:
     words: Sequence[tuple[str, str, str]] = ()
     """Words below the label, where the chart is high enough: a word, the number that
     goes with it, and their style."""
+    is_level: bool = False
+    """A line shows it, and no area: it is no amount that adds up over time."""
     parts: "Trace | None" = None
     """Chart of this and of what else its time goes to, in its place where that has room."""
 
@@ -475,6 +477,8 @@ def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
     )
 
 
+LEVELS = ("memory_used_bytes", "temperature_celsius", "sm_clock_mhz")
+"""Readings that hardly vary, and are levels: no more of them is no more work."""
 _NAMES = {"pcie_rx_bytes_per_second": "PCIe rx", "sm_active_percent": "SM active"}
 _SAYS = {THROTTLED, WAITING, UNDERUSED}
 """States whose hue the chart has that shows them: a straggler is the one that works."""
@@ -523,6 +527,7 @@ def metric_trace(view: View, gpus: Sequence[Gpu], name: str, *, apart: bool = Fa
         bytes=of_bytes,
         held=held,
         words=[(state.word, "", state.hue)] if apart else (),
+        is_level=name in LEVELS,
     )
 
 
@@ -708,7 +713,17 @@ def _chart(
         ticks = whole or {0: trace.top}
     key = "job", trace.kind, trace.label
     held, style = trace.held, trace.style if trace.held is None else FED.hue
-    chart = view.chart(key, trace.series, chart_width, limit, style, rows, window, held)
+    chart = view.chart(
+        key,
+        trace.series,
+        chart_width,
+        limit,
+        style,
+        rows,
+        window,
+        held,
+        is_level=trace.is_level,
+    )
     out = []
     for number, drawn in enumerate(chart):
         row = Row(width)
