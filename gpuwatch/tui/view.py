@@ -16,6 +16,7 @@ from gpuwatch.diagnosis.finding import (
     Gain,
     severity_place,
 )
+from gpuwatch.diagnosis.rule import NO_ANSWER
 from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, Held, StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.terminal.frame import Line, Run, plain, with_text
@@ -403,6 +404,14 @@ class View:
             drawn = [with_text(line, place, glyphs.separator, "marker") for line in drawn]
             if set(mark.gpus) == {gpu.uuid for gpu in self.gpus}:
                 drawn = _saying("no job", drawn, grid.place(mark.before_until) + 1, place)
+        for one in held or ():
+            if one.style == NO_ANSWER.hue and width > 0:
+                # It moves with the chart.
+                first, said = (
+                    max(0, window.grid(width).place(one.begin_seconds)) + 2,
+                    NO_ANSWER.word,
+                )
+                drawn = _saying(said, drawn, first, first + len(said) + 2)
         earliest = self.history.earliest_at
         if self.timeline.moment is not None and series is not None and earliest is not None:
             grid = window.grid(max(1, width))

@@ -34,7 +34,7 @@ from gpuwatch.tui.panels.gpus import (
     LEAD,
     Said,
     add_value,
-    clock,
+    clock_metric,
     gauge,
     held_up,
     scaled_metrics,
@@ -333,7 +333,7 @@ def _named(view: View, gpu: Gpu) -> tuple[str, list[Run]]:
     whole = " ".join(filter(None, [gpu.identity.machine, gpu.identity.name]))
     name = fit(whole, 40, view.glyphs.ellipsis)
     state, throttled = state_of(view, gpu), throttle_text(gpu.reading)
-    said = [("GPU does not answer", "error") if gpu.lost else (state.word, state.hue)]
+    said = [(state.word, state.hue)]
     if throttled is not None and view.timeline.moment is None:
         # Why it is throttled says that it is.
         said = [*(said if state is not THROTTLED else []), throttled]
@@ -422,7 +422,9 @@ def _gauges(view: View, live: Gpu, width: int) -> tuple[list[str], list[Line]]:
     """Draw how much is reached of the limits of what hardly varies, in as many columns as there is
     room for, and name those readings."""
     gpu = shown_gpu(view, live)
-    of_levels = {one.field.name: one for one in (*scaled_metrics(view, gpu, 120), clock(gpu))}
+    of_levels = {
+        one.field.name: one for one in (*scaled_metrics(view, gpu, 120), clock_metric(gpu))
+    }
     every = [of_levels[name] for name in LEVELS]
     every = [one for one in every if one.value is not None and one.limit]
     count = max(1, min(len(LEVELS), (width - 1) // _LEAST_LEVEL))

@@ -667,7 +667,7 @@ def test_a_lost_gpu_is_said_once() -> None:
     for each in (view, view_of(busy_at(what.now, 1200, 0.0), history=what.history)):
         shown = texts(evidence_body(each, one, 120, tall=40)[0])
         top = next(n for n, line in enumerate(shown) if "its last 30 seconds" in line)
-        assert shown[top + 1].split()[:4] == ["GPU", "1", "busy", "lost"]
+        assert shown[top + 1].split()[:4] == ["GPU", "1", "busy", "-"]
         assert "█" * 20 in shown[top + 3]
 
 

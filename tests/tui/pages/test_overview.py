@@ -802,14 +802,14 @@ def test_the_title_of_charts_says_what_their_lines_mean(gpus: int, span: int, sa
 
 
 def test_the_header_counts_gpus_that_are_gone_apart_from_time_that_is_lost() -> None:
-    """In words that cannot be mixed up; where none is gone and no time is lost, neither is said."""
+    """Their word is that of their state; where all answer and no time is lost, neither is said."""
     gone, fed = scene("lost", 2), scene("healthy", 2)
     watched = diagnosis(gone.now, starved(gone.now))
-    line = drawn(view_of(gone, diagnosis=watched), 120, 40)[0]
-    assert re.search(r" 1 gone  1 GPU +\d+% busy ", line)
+    line = drawn(view_of(gone, diagnosis=watched), 140, 40)[0]
+    assert re.search(r" GPU 1: no answer  the other +\d+% busy ", line)
     assert re.search(r" \d\.\d of 2 GPUs' time lost ", line)
     calm = drawn(view_of(fed, diagnosis=nothing(fed.now)), 120, 40)[0]
-    assert "gone" not in calm
+    assert "no answer" not in calm
     assert "lost" not in calm
 
 
@@ -828,10 +828,28 @@ def test_a_gpu_that_is_gone_says_since_when_and_nothing_stale(size: tuple[int, i
     lines = drawn(view, *size)
     between = "  92% sure," if size == (120, 40) else ""
     assert any(f"100% lost{between} since {clock}" in line for line in lines)
-    at = next(place for place, line in enumerate(lines) if " no answer " in line)
+    at = next(place for place, line in enumerate(lines) if "1 H200  no answer " in line)
     assert f" since {clock} " in lines[at]
+    assert re.search(r" last read +busy \d+%  \d+W  \d+C  \d+\.\dG ", lines[at + 1])
+    assert not any(" 140G" in line or " 700W" in line for line in lines[at : at + 5])
     assert "range" in "".join(lines[:at])
     assert "range" not in "".join(lines[at : at + 5])
+
+
+def test_the_chart_of_a_gpu_that_is_gone_says_so_where_it_is_empty() -> None:
+    """The words stand behind its last column, and move to the left with that."""
+    what = scene("lost", 2)
+    gone = next(gpu.uuid for gpu in what.now.gpus if gpu.lost)
+    places = []
+    for begin in (980.0, 990.0):
+        mark = FindingMark(
+            rule="gpu_lost", severity="error", summary="", gpus=(gone,), begin_seconds=begin
+        )
+        view = view_of(what, spans=(mark,), timeline=Timeline(60.0))
+        said = [line for line in drawn(view, 120, 40) if re.search(r"   no answer *\u2502?$", line)]
+        places += [line.index("no answer") for line in said]
+    assert len(places) == 2
+    assert places[0] < places[1]
 
 
 def test_why_a_gpu_is_throttled_stands_below_how_busy_it_is() -> None:
