@@ -342,23 +342,35 @@ def _problem_look(view: View, problem: Problem) -> tuple[tuple[str, str], str, s
 def _signed(
     view: View, sign: tuple[str, str], text: str, style: str, width: int, room: int, most: int
 ) -> list[Line]:
-    """Draw ``text`` in ``room`` cells behind a sign in its style, in at most ``most`` lines. Where
-    there is room, only what is wrong has the colour of an error, and what to do stands below it."""
+    """Draw ``text`` in ``room`` cells behind a sign in its style, in at most ``most`` lines. Only
+    what is wrong has the colour of an error, and commands are bold; where there is room, what to do
+    stands below it."""
     text, room = clean(text), room - 3
     what = _FIRST_CLAUSE.match(text) if style == "error" else None
-    lines = [(line, style) for line in wrap(what[0] if what else text, room)]
-    if what:
-        lines += [(line, "value") for line in wrap(text[what.end() :], room)]
-    if len(lines) > most:
-        lines = [(line, style) for line in wrap(text, room, most=most)]
+    texts = [text] if what is None else [what[0].rstrip(":;"), text[what.end() + 1 :]]
+    if sum([len(wrap(one, room)) for one in texts]) > most:
+        texts = [text]
+    wrong = _WRONG.match(text) if style == "error" else None
+    red = len(wrong[0]) if wrong else 0
     rows: list[Row] = []
-    for line, look in lines:
-        row = Row(width).add("   " if rows else f" {sign[0]} ", sign[1])
-        rows.append(row.add(line.replace("…", view.glyphs.ellipsis), look))
+    for one in texts:
+        is_command = False
+        for line in wrap(one, room, most=most):
+            row = Row(width).add("   " if rows else f" {sign[0]} ", sign[1])
+            shown = line.replace("…", view.glyphs.ellipsis)
+            row.add(shown[:red], "error")
+            for number, part in enumerate(shown[red:].split("`")):
+                is_command ^= number > 0
+                plain_style = "text" if style == "error" else style
+                row.add(part, "value" if is_command else plain_style)
+            # A line ends where a blank was.
+            red = max(0, red - len(line) - 1)
+            rows.append(row)
     return [row.line() for row in rows]
 
 
 _FIRST_CLAUSE = re.compile(r".+?[:;.](?= )")
+_WRONG = re.compile(r".+?(?=, so |[:;.] |$)")
 
 
 def _problems_are_grave(view: View) -> bool:

@@ -245,12 +245,12 @@ def test_who_uses_a_gpu_is_seen_at_once() -> None:
 
 
 def test_what_a_gpu_does_stands_beside_its_name() -> None:
-    """With the reason why it is throttled in place of the word; one that is gone does not
-    answer."""
+    """With the reason why it is throttled in place of the word; one that is gone has
+    the same word as elsewhere."""
     for scenario, said in (
         ("throttled", "throttled: thermal"),
         ("healthy", "fed"),
-        ("lost", "GPU does not answer"),
+        ("lost", "no answer"),
     ):
         what = scene(scenario, 2)
         gone = next((gpu for gpu in what.now.gpus if gpu.lost), what.now.gpus[0])

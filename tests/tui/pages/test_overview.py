@@ -292,11 +292,45 @@ def test_charts_of_cores_leave_no_hole_and_have_their_means() -> None:
         cores = (100.0 if second % 2 else 0.0, *[50.0] * 31)
         now = snapshot(at=float(second), host=Host(name="box", core_percents=cores))
         store.push(now)
-    lines = list(map(plain, overview.draw_host(View(snapshot=now, history=store), 118, 18)))
+    lines = list(map(plain, overview.draw_host(View(snapshot=now, history=store), 118, 19)))
+    assert any(" cores " in line for line in lines)
     rows = [re.findall(r" (\d+) +(\d+)% ", line) for line in lines if "▇" in line or "▄" in line]
     rows = [row for row in rows if len(row) > 1]
     assert [len(row) for row in rows] == [4] * 8
     assert {core: percent for row in rows for core, percent in row}["0"] in {"49", "50", "51"}
+
+
+def test_cores_that_are_full_stand_out_and_idle_ones_step_back() -> None:
+    """Numbers and charts do, each by its mean."""
+    store = Store()
+    for second in range(60):
+        now = snapshot(
+            at=float(second), host=Host(name="box", core_percents=(100.0, 50.0, 1.0, 50.0))
+        )
+        store.push(now)
+    drawn_lines = overview.draw_host(View(snapshot=now, history=store), 118, 12)
+    said = [(text.split()[-1], style) for text, style in drawn_lines[-1] if "%" in text]
+    said = [one for one in said if one[1] in ("value", "text", "dim")]
+    assert said == [("100%", "value"), ("50%", "text"), ("1%", "dim"), ("50%", "text")]
+    hues = [style.partition(".")[0] for _, style in drawn_lines[-1]]
+    assert [hue for hue in hues if hue in ("host", "area")] == ["host", "area", "area", "area"]
+
+
+def test_of_a_driver_that_fails_only_the_cause_is_red_and_commands_are_bold() -> None:
+    """What to do has its own line, without the marks that a command has in a text."""
+    says = "The module is not loaded, so no GPU can be read: try `sudo modprobe nvidia`, then look."
+    now = dataclasses.replace(
+        snapshot(gpus=()), problems=(Problem(source="nvml", message=says, severity="error"),)
+    )
+    lines = overview.draw(view_of(now), 80, 24).lines[1:3]
+    assert [plain(line).strip() for line in lines] == [
+        "\u25a0 The module is not loaded, so no GPU can be read",
+        "try sudo modprobe nvidia, then look.",
+    ]
+    runs = [(text.strip(), style) for line in lines for text, style in line]
+    assert ("\u25a0 The module is not loaded", "error") in runs
+    assert (", so no GPU can be read", "text") in runs
+    assert ("sudo modprobe nvidia", "value") in runs
 
 
 def test_bars_of_cores_are_drawn_anew_every_two_seconds() -> None:
