@@ -293,6 +293,8 @@ _IN_OTHER_WORDS: Mapping[str, Callable[[Gpu], Run | None]] = {
 
 _CHARTS = ("sm_active_percent", "power_watts", "pcie_rx_bytes_per_second")
 """Readings with a chart below that of how busy it is."""
+_GAUGED = ("memory_used_bytes", *LEVELS)
+"""Readings that hardly vary: gauges show them, and a chart where the leading finding names it."""
 _LEAST_LEVEL, _NAMED_LEVEL = 24, 36
 """Cells of a level, with its number, its limit and its label, in short and in full."""
 _TURNS, _MOST_ROWS, _MOST_ROWS_SMALL = (0, 0, 1, 0, 2, 0, 3), (17, 3, 3, 2), (5, 1, 1, 1)
@@ -383,14 +385,15 @@ def _charts(view: View, live: Gpu) -> list[Trace]:
             words=[*([] if work is None else [work]), *_now(view, live, busy.field)],
         )
     ]
-    for name in (*[name for name in named if name in LEVELS], *_CHARTS):
+    for name in (*[name for name in named if name in _GAUGED], *_CHARTS):
         read = _value(gpu, name) is not None or view.history.gpu(gpu.uuid, name) is not None
         if not read or name in unscaled or name == busy.field.name:
             continue
         one = job_charts.metric_trace(view, [gpu], name)
         one = one if name in named else job_charts.quiet(one)
         label = "PCIe rx" if name.startswith("pcie") else GPU[name].label
-        words = _now(view, live, GPU[name])
+        # Numbers of levels are of now.
+        words = [] if name in LEVELS else _now(view, live, GPU[name])
         charts.append(replace(one, label=label, short=GPU[name].short, words=words))
     return charts
 
@@ -418,16 +421,18 @@ def _heights(count: int, width: int, room: int, *, boxes: bool) -> list[int]:
     return heights
 
 
-def _gauges(view: View, live: Gpu, width: int) -> tuple[list[str], list[Line]]:
-    """Draw how much is reached of the limits of what hardly varies, in as many columns as there is
-    room for, and name those readings."""
+def _gauges(
+    view: View, live: Gpu, width: int, charted: Collection[str]
+) -> tuple[list[str], list[Line]]:
+    """Draw how much is reached of the limits of what hardly varies and is not ``charted``, in as
+    many columns as there is room for, and name those readings."""
     gpu = shown_gpu(view, live)
     of_levels = {
         one.field.name: one for one in (*scaled_metrics(view, gpu, 120), clock_metric(gpu))
     }
-    every = [of_levels[name] for name in LEVELS]
+    every = [of_levels[name] for name in _GAUGED if name not in charted]
     every = [one for one in every if one.value is not None and one.limit]
-    count = max(1, min(len(LEVELS), (width - 1) // _LEAST_LEVEL))
+    count = max(1, min(len(_GAUGED), (width - 1) // _LEAST_LEVEL))
     cells = (width - 2) // count - _GAP
     lines = []
     for first in range(0, len(every), count):
@@ -452,7 +457,7 @@ def _body(view: View, live: Gpu, width: int, room: int, *, boxes: bool) -> Drawn
     """Draw the levels, the charts on one time axis, the GPU's processes, and its readings in
     columns."""
     charts = _charts(view, live)
-    names, lines = _gauges(view, live, width)
+    names, lines = _gauges(view, live, width, [one.kind for one in charts])
     lines = [blank(width), *lines] if boxes and lines else lines
     shown = list(zip(charts, _heights(len(charts), width, room, boxes=boxes), strict=True))
     span, top = job_charts.span(width), len(lines)

@@ -150,7 +150,8 @@ def _draw_waveform(
     words += "" if is_later else means_in_words(view)
     if job is not None and len({each.job for each in parts(finding)}) > 1:
         words += f"; threads of PID {job.pid}"
-    since = f"found {time_axis.clock(view, begin)}, means since then" if is_later else ""
+    since = f"found {time_axis.clock(view, begin)}" if is_later else ""
+    since += ", means since then" if since and not (gpus and all(gpu.lost for gpu in gpus)) else ""
     return [*heading(view, words, width, since), *lines]
 
 
@@ -163,11 +164,12 @@ _BY_ROWS = 3
 def _higher(
     shown: Sequence[tuple[job_charts.Trace, int]], spare: int
 ) -> Iterator[tuple[job_charts.Trace, int]]:
-    """Yield the charts with ``spare`` rows more, at most twice as high as they are."""
-    total = sum([rows for _, rows in shown])
+    """Yield the charts with ``spare`` rows more, at most twice as high as they are; lines have
+    enough."""
+    total = sum([rows for trace, rows in shown if not trace.is_level])
     more = min(total, max(0, spare) // _BY_ROWS * _BY_ROWS)
     for trace, rows in shown:
-        yield trace, rows + more * rows // max(1, total)
+        yield trace, rows + (0 if trace.is_level else more * rows // max(1, total))
 
 
 def _traces(
@@ -185,7 +187,10 @@ def _traces(
     if several:
         shown.append((job_charts.spread_trace(view, gpus), high.spread))
     others = job_charts.evidence(view, finding, alone, job)
-    return [*shown, *[(trace, high.other) for trace in others]]
+    return [
+        *shown,
+        *[(trace, min(high.other, 2) if trace.is_level else high.other) for trace in others],
+    ]
 
 
 def _representative(finding: Finding) -> Finding:

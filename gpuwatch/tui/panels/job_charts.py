@@ -477,8 +477,8 @@ def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
     )
 
 
-LEVELS = ("memory_used_bytes", "temperature_celsius", "sm_clock_mhz")
-"""Readings that hardly vary, and are levels: no more of them is no more work."""
+LEVELS = ("temperature_celsius", "sm_clock_mhz")
+"""Readings that are levels, and hardly vary: more of them does not add up to anything."""
 _NAMES = {"pcie_rx_bytes_per_second": "PCIe rx", "sm_active_percent": "SM active"}
 _SAYS = {THROTTLED, WAITING, UNDERUSED}
 """States whose hue the chart has that shows them: a straggler is the one that works."""
