@@ -402,19 +402,22 @@ def _now(view: View, live: Gpu, field: Field) -> list[Said]:
     """Return the reading of now, which stands below the mean where a chart has room for it."""
     if view.timeline.moment is not None or live.lost:
         return []
-    return [("now", field.text(_value(live, field.name)), "dim")]
+    value = _value(live, field.name)
+    return [] if value is None else [("now", field.text(value), "dim")]
 
 
-def _heights(count: int, width: int, room: int, *, boxes: bool) -> list[int]:
-    """Return how high each of ``count`` charts is."""
-    heights, most = [1] * count, _MOST_ROWS if boxes else _MOST_ROWS_SMALL
+def _heights(charts: Sequence[Trace], width: int, room: int, *, boxes: bool) -> list[int]:
+    """Return how high each of the charts is; those that are lines have enough of two rows."""
+    count, most = len(charts), _MOST_ROWS if boxes else _MOST_ROWS_SMALL
+    heights = [1] * count
+    limits = [min(most[min(n, 3)], 2 if one.is_level else 99) for n, one in enumerate(charts)]
     around = _AROUND_WIDE if width >= _COLUMNS[-1] else _AROUND
     left_over = room - (around if boxes else _AROUND_SMALL) - count
     grew = True
     while grew:
         grew = False
         for place in (*_TURNS, *range(len(most), count)):
-            if place < count and heights[place] < most[min(place, 3)] and left_over > 0:
+            if place < count and heights[place] < limits[place] and left_over > 0:
                 heights[place] += 1
                 left_over -= 1
                 grew = True
@@ -459,7 +462,7 @@ def _body(view: View, live: Gpu, width: int, room: int, *, boxes: bool) -> Drawn
     charts = _charts(view, live)
     names, lines = _gauges(view, live, width, [one.kind for one in charts])
     lines = [blank(width), *lines] if boxes and lines else lines
-    shown = list(zip(charts, _heights(len(charts), width, room, boxes=boxes), strict=True))
+    shown = list(zip(charts, _heights(charts, width, room, boxes=boxes), strict=True))
     span, top = job_charts.span(width), len(lines)
     lines += job_charts.draw(view, shown, view.window, width)
     zones = spots(top, len(lines) - top, *span)
