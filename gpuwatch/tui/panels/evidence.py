@@ -4,6 +4,7 @@ the finding, and in the report of a job."""
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Evidence, RuledOut
@@ -17,7 +18,7 @@ from gpuwatch.tui.view import View
 
 LIMITED = 60
 """Width from which on evidence has a column for limits, and the list says how sure a finding is."""
-_LEAST_MEANING = 28
+_LEAST_NAME, _LEAST_MEANING = 24, 28
 _WORDS = {"correlation"}
 _OF_GPU = re.compile(r"GPU \d\S* ")
 _INDENT = 3
@@ -51,11 +52,12 @@ def table(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line
     # That all are of one GPU the sentence above has said.
     said = next(iter(whose)) if len(whose) == 1 else ""
 
-    def name(one: Evidence) -> str:
-        return clean(one.name.removeprefix(said), 60)
+    def name(one: Evidence) -> list[str]:
+        return wrapped(clean(one.name.removeprefix(said), 60), cells) or [""]
 
+    cells = 60
     columns: list[Column[Evidence]] = [
-        Column("reading", name, "text", style=lambda *_: "text"),
+        Column("reading", lambda one: name(one)[0], "text", style=lambda *_: "text"),
         Column("value", lambda one: clean(evidence_value(one), 200), style=lambda *_: "value"),
         Column("limit", lambda one: clean(evidence_limit(one), 200), style=lambda *_: "label"),
     ]
@@ -65,10 +67,11 @@ def table(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line
     else:
         bounds = max(5, bounds)
     room = width - 8 - max(5, values) - bounds - 2 * len(columns)
-    widths = (min(names, max(8, room)), max(5, values), bounds)
-    columns = [one._replace(width=cells) for one, cells in zip(columns, widths, strict=False)]
-    # What it means stands below where the names leave it no room.
-    beside = room - names >= _LEAST_MEANING
+    # Long names are broken for what it means, which stands below where that is not enough.
+    beside = room - min(names, _LEAST_NAME) >= _LEAST_MEANING
+    cells = min(names, room - _LEAST_MEANING if beside else max(8, room))
+    widths = (cells, max(5, values), bounds)
+    columns = [one._replace(width=wide) for one, wide in zip(columns, widths, strict=False)]
     row = Row(width).add("     ")
     add_headings(row, columns, style="dim", gap="  ")
     yield row.add("meaning" if beside else "", "dim").line()
@@ -82,8 +85,8 @@ def table(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line
         says = one.says + (how_to_read(one.name) if one.value is None else "")
         first, *rest = (wrapped(says, width - indent - 1) if beside else []) or [""]
         yield row.add(first).line()
-        for text in rest:
-            yield Row(width).add(" " * indent).add(text).line()
+        for part, text in zip_longest(name(one)[1:], rest, fillvalue=""):
+            yield Row(width).add(" " * (_INDENT + 2)).add(part).pad_to(indent).add(text).line()
         if not beside:
             yield from paragraph(says, width, 7, "label")
 

@@ -594,6 +594,18 @@ def test_numbers_beside_charts_are_of_the_time_of_the_finding() -> None:
     assert effective == pytest.approx(busy * clock / 1980.0, abs=2.0)
 
 
+def test_a_long_name_of_a_reading_is_broken_for_what_it_means() -> None:
+    """The meaning keeps its column at 80 cells."""
+    what = scene("starved", 1)
+    long = Evidence("main thread's CPU while the GPU idles", 4.0, "%", 60.0, "it waits")
+    one = starved(what.now, evidence=(long,))
+    view = view_of(what, diagnosis=diagnosis(what.now, one))
+    lines = texts(draw_evidence(view, one, 80, 90, 0, documentation=None)[0].lines)
+    at = next(place for place, line in enumerate(lines) if "main thread's CPU" in line)
+    assert re.search(r"\+ main thread's CPU while +4%  .* it waits", lines[at])
+    assert lines[at + 1].strip("\u2502 ") == "the GPU idles"
+
+
 def test_readings_of_one_gpu_are_not_named_by_it() -> None:
     """The sentence has its number; where there are two, each reading has its own."""
     what = scene("starved", 2)
