@@ -13,7 +13,7 @@ from textual.binding import BindingType
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Job
 from gpuwatch.core.text import clean, paragraphs
-from gpuwatch.diagnosis.finding import Evidence, Finding, FindingKey, in_short
+from gpuwatch.diagnosis.finding import Finding, FindingKey, in_short
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import (
@@ -341,7 +341,7 @@ def evidence_body(
     is_abreast = width >= _HALVES and bool(ruled_out) and bool(has_left)
     halves = _halves(width) if is_abreast else (width, width)
     below = list[Line]()
-    left = [*_evidence(view, one.evidence, halves[0], f"evidence{when}{which}")]
+    left = [*_evidence(view, one, halves[0], f"evidence{when}{which}")]
     left += _jobs(view, finding, halves[0]) if of_jobs else ()
     if symptoms:
         left += heading(view, "also seen, explained by this", halves[0])
@@ -427,10 +427,11 @@ def _halves(width: int) -> tuple[int, int]:
     return first, width - first - _BETWEEN
 
 
-def _evidence(view: View, evidence: Sequence[Evidence], width: int, text: str) -> Iterator[Line]:
-    if evidence:
-        yield from heading(view, text, width, legend(evidence))
-        yield from table(view, evidence, width)
+def _evidence(view: View, finding: Finding, width: int, text: str) -> Iterator[Line]:
+    if finding.evidence:
+        yield from heading(view, text, width, legend(finding.evidence))
+        # The sentence has its name.
+        yield from table(view, finding.evidence, width, place(finding, view.gpus))
 
 
 _ABOUT = ("What it checks", "When it is wrong")

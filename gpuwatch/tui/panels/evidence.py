@@ -1,7 +1,6 @@
 """Evidence for a finding and against it, and the other causes that were ruled out: on the page of
 the finding, and in the report of a job."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -20,7 +19,6 @@ LIMITED = 60
 """Width from which on evidence has a column for limits, and the list says how sure a finding is."""
 _LEAST_NAME, _LEAST_MEANING = 24, 28
 _WORDS = {"correlation"}
-_OF_GPU = re.compile(r"GPU \d\S* ")
 _INDENT = 3
 
 
@@ -39,8 +37,9 @@ def legend(evidence: Sequence[Evidence]) -> str:
     return f"+ speaks for it   - does not{unread}"
 
 
-def table(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line]:
-    """Yield a row for each reading: its value, where the limit lies, and what it means."""
+def table(view: View, evidence: Sequence[Evidence], width: int, gpu: str = "") -> Iterator[Line]:
+    """Yield a row for each reading: its value, where the limit lies, and what it means; without the
+    name of the ``gpu`` that the finding is about, where all are of it."""
     if not evidence:
         return
     # Words beside numbers would push all of them aside.
@@ -48,9 +47,7 @@ def table(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line
         replace(one, name=f"{one.name}, {one.unit}", unit=None) if one.unit in _WORDS else one
         for one in evidence
     ]
-    whose = {found[0] if (found := _OF_GPU.match(one.name)) else "" for one in evidence}
-    # That all are of one GPU the sentence above has said.
-    said = next(iter(whose)) if len(whose) == 1 else ""
+    said = f"{gpu} " if all(one.name.startswith(f"{gpu} ") for one in evidence) else ""
 
     def name(one: Evidence) -> list[str]:
         return wrapped(clean(one.name.removeprefix(said), 60), cells) or [""]

@@ -607,11 +607,12 @@ def test_a_long_name_of_a_reading_is_broken_for_what_it_means() -> None:
 
 
 def test_readings_of_one_gpu_are_not_named_by_it() -> None:
-    """The sentence has its number; where there are two, each reading has its own."""
+    """The sentence has its number; where it has another, or two, each reading has its own."""
     what = scene("starved", 2)
     readings = [Evidence(f"GPU {number} busy", 47.0, "%", 80.0, "low") for number in (0, 1)]
-    for evidence, named in ((readings[:1], False), (readings, True)):
-        one = starved(what.now, evidence=tuple(evidence))
+    for about, evidence, named in ((0, readings[:1], False), (1, readings[:1], True),
+                                   (0, readings, True)):  # fmt: skip
+        one = starved(what.now, about, evidence=tuple(evidence))
         view = view_of(what, diagnosis=diagnosis(what.now, one))
         lines = texts(draw_evidence(view, one, 80, 90, 0, documentation=None)[0].lines)
         assert any("+ GPU 0 busy" in line for line in lines) == named
