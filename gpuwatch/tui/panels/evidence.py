@@ -17,7 +17,7 @@ from gpuwatch.tui.view import View
 
 LIMITED = 60
 """Width from which on evidence has a column for limits, and the list says how sure a finding is."""
-_LEAST_NAME, _LEAST_MEANING = 24, 28
+_LEAST_NAME, _LEAST_MEANING = 24, 24
 _WORDS = {"correlation"}
 _INDENT = 3
 

@@ -602,8 +602,8 @@ def test_a_long_name_of_a_reading_is_broken_for_what_it_means() -> None:
     view = view_of(what, diagnosis=diagnosis(what.now, one))
     lines = texts(draw_evidence(view, one, 80, 90, 0, documentation=None)[0].lines)
     at = next(place for place, line in enumerate(lines) if "main thread's CPU" in line)
-    assert re.search(r"\+ main thread's CPU while +4%  .* it waits", lines[at])
-    assert lines[at + 1].strip("\u2502 ") == "the GPU idles"
+    assert re.search(r"\+ main thread's CPU while the +4%  .* it waits", lines[at])
+    assert lines[at + 1].strip("\u2502 ") == "GPU idles"
 
 
 def test_readings_of_one_gpu_are_not_named_by_it() -> None:
