@@ -3,6 +3,7 @@ to look: what each rule answers, which causes that makes, and what was lost to t
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.accounting import GpuTime
@@ -48,6 +49,8 @@ class Subject:
         """Share of all time that each rule's finding costs now, 0 to 1."""
         self._counted: dict[tuple[str, Hashable], float] = {}
         """Moment up to which time has been counted, by rule and GPU."""
+        self._busy_lost: dict[tuple[str, Hashable], list[_Lost]] = {}
+        """What was counted of time in which a GPU was busy, as far as the window reaches back."""
         self._ranked: list[RankedFinding] = []
         self._watched_seconds = self._looked_at_watched = self._counted_watched = 0.0
         self._findings: tuple[Finding, ...] | None = ()
@@ -128,13 +131,23 @@ class Subject:
             of = 1.0 if busy else idle.get(key, 1.0)
             share = min(1.0, claim / of) if of > 0.0 else 0.0
             share /= self._time.sharers(key, self, now)
-            since = self.looked_at - window.watched_seconds
-            since = max(since, self._counted.get((name, key), since))
+            first = self.looked_at - window.watched_seconds
+            since = max(first, self._counted.get((name, key), first))
             until = self._time.end_of(key)
             if to_a_pause:
                 until = self._time.worked_until(key, since)
+            lost = self._busy_lost.setdefault((name, key), [])
+            if busy and until > since:
+                share = _share_of_new(lost, share, first, since, until)
+            before = self._costs[name]
             for begin, end in _outside_restarts(window, since, self.looked_at, until):
                 self._lose(name, key, begin, end, share, busy=busy)
+            if busy and until > since:
+                # Nothing was lost before it began.
+                began = ranked.state.since_unix_seconds or 0.0
+                began += self.looked_at - window.taken_at_unix_seconds
+                begin = min(max(since, began), until - _LEAST_LOST_SECONDS)
+                lost.append(_Lost(begin, until, self._costs[name] - before))
             self._counted[name, key] = until
 
     def _share_now(
@@ -317,6 +330,30 @@ def _named(window: Window, summary: str) -> str:
 def _lower(summary: str) -> str:
     """Return a sentence as a clause; names like "GPU 0" keep their capitals."""
     return summary if summary[:3] == "GPU" else summary[:1].lower() + summary[1:]
+
+
+_LEAST_LOST_SECONDS = 0.01
+
+
+class _Lost(NamedTuple):
+    """Seconds that were counted as lost in a stretch of time."""
+
+    begin: float
+    end: float
+    seconds: float
+
+
+def _share_of_new(
+    lost: list[_Lost], share: float, first: float, since: float, until: float
+) -> float:
+    """Return the share of the time from ``since`` to ``until`` that is lost, where ``share`` is
+    the mean of all from ``first`` on, and ``lost`` what was counted of that: what began within it
+    costs more now than its mean, and what ended less."""
+    lost[:] = [one for one in lost if one.end > first]
+    counted = sum(
+        [one.seconds * (one.end - max(one.begin, first)) / (one.end - one.begin) for one in lost]
+    )
+    return max(0.0, min(1.0, (share * (until - first) - counted) / (until - since)))
 
 
 def _outside_restarts(

@@ -9,6 +9,10 @@ from typing import NamedTuple
 
 from textual.binding import Binding, BindingType
 
+FIRST, NORMAL, SELDOM, BESIDE = range(4)
+"""Places of keys in the help: those that a person needs first stand out, those that are seldom used
+step back, and what the row of another key says has none."""
+
 
 class Key(NamedTuple):
     """Keys for one action. ``keys``: Textual's names, comma separated. ``shown`` and ``help``: for
@@ -19,6 +23,7 @@ class Key(NamedTuple):
     shown: str = ""
     help: str = ""
     group: str = ""
+    place: int = NORMAL
 
 
 def bindings(keys: Sequence[Key]) -> list[BindingType]:
@@ -35,23 +40,34 @@ def _quiet(*keys: Key) -> tuple[Key, ...]:
 
 
 TIMELINE_KEYS: tuple[Key, ...] = (
-    Key("left_square_bracket", "app.zoom(-1)", "[ ]", "shorter or longer time range", "Time"),
+    Key(
+        "left_square_bracket", "app.zoom(-1)", "[ ]", "shorter or longer time range", "Time", FIRST
+    ),
     Key("right_square_bracket", "app.zoom(1)"),
     Key("less_than_sign", "app.scroll_time(-1)", "< >", "back or forward in time", "Time"),
     Key("greater_than_sign", "app.scroll_time(1)"),
     Key("0", "app.now", "0", "back to live", "Time"),
-    Key("c", "app.cursor", "c", "a cursor that shows exact values", "Time"),
-    Key("comma", "app.move_cursor(-1)", ", .", "move the cursor one column left or right", "Time"),
+    Key("c", "app.cursor", "c", "exact values at a cursor; , . move it", "Time"),
+    Key(
+        "comma",
+        "app.move_cursor(-1)",
+        ", .",
+        "move the cursor one column left or right",
+        "Time",
+        BESIDE,
+    ),
     Key("full_stop", "app.move_cursor(1)"),
-    Key("left_curly_bracket,N", "app.to_mark(-1)", "{ }", "previous or next finding", "Time"),
+    Key(
+        "left_curly_bracket,N", "app.to_mark(-1)", "{ }", "previous or next finding", "Time", SELDOM
+    ),
     Key("right_curly_bracket,n", "app.to_mark(1)"),
 )
 """Keys of every screen with charts: they all show the same stretch of time."""
 
 _DIAGNOSIS_KEYS = (
-    Key("d", "app.findings", "d", "the diagnosis: what is wrong, and why", "Diagnosis"),
-    Key("m", "app.mark", "m", "mark a change: compare before and after", "Diagnosis"),
-    Key("M", "app.forget_mark", "M", "stop comparing", "Diagnosis"),
+    Key("d", "app.findings", "d", "the diagnosis: what is wrong, and why", "Diagnosis", FIRST),
+    Key("m", "app.mark", "m", "mark a change and compare; M: stop", "Diagnosis"),
+    Key("M", "app.forget_mark", "M", "stop comparing", "Diagnosis", BESIDE),
 )
 _SCROLL_KEYS = (
     Key("up", "scroll_body(-1)"),
@@ -63,22 +79,22 @@ _SCROLL_KEYS = (
 )
 
 OVERVIEW_KEYS: tuple[Key, ...] = (
-    Key("up", "move(-1)", "up down", "move the selection", "Move"),
+    Key("up", "move(-1)", "up down", "move the selection", "Move", FIRST),
     Key("down", "move(1)"),
-    Key("left", "gpu(-1)", "left right", "previous or next GPU, also on its page", "Move"),
+    Key("left", "gpu(-1)", "left right", "previous or next GPU, or finding", "Move"),
     Key("right", "gpu(1)"),
-    Key("pageup", "page(-1)", "pgup pgdn", "a page of processes", "Move"),
+    Key("pageup", "page(-1)", "pgup pgdn", "a page; home end: first or last", "Move", SELDOM),
     Key("pagedown", "page(1)"),
-    Key("home", "edge(0)", "home end", "first or last process", "Move"),
+    Key("home", "edge(0)", "home end", "first or last process", "Move", BESIDE),
     Key("end", "edge(1)"),
-    Key("tab,shift+tab", "switch_focus", "tab", "switch between GPUs and processes", "Move"),
-    Key("enter", "app.open", "enter", "open the GPU, or the process's job", "Move"),
-    Key("j", "app.job", "j", "the job of the process, or of the GPU", "Move"),
+    Key("tab,shift+tab", "switch_focus", "tab", "GPUs, processes, output: the next one", "Move"),
+    Key("enter", "app.open", "enter", "open the GPU, or the process's job", "Move", FIRST),
+    Key("j", "app.job", "j", "the job of the process, or of the GPU", "Move", FIRST),
     Key("slash,f3,f4", "app.filter", "/", "filter: name, PID, user:ada; esc clears", "Processes"),
     Key("escape", "clear"),
-    Key("s,f6", "sort", "s", "sort by the next column", "Processes"),
-    Key("r", "reverse", "r", "reverse the order", "Processes"),
-    Key("e", "app.command", "e", "the whole command line", "Processes"),
+    Key("s,f6", "sort", "s", "sort by the next column; r: other way", "Processes"),
+    Key("r", "reverse", "r", "reverse the order", "Processes", BESIDE),
+    Key("e", "app.command", "e", "the whole command line", "Processes", SELDOM),
     Key("t,f5", "tree", "t", "a tree, workers one by one, or a list", "Processes"),
     Key("a", "app.all_processes", "a", "all processes, or those that use a GPU", "Processes"),
     Key("k,f9", "app.end_process", "k", "kill the selected process (asks first)", "Processes"),
@@ -87,24 +103,26 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
         "app.problems",
         "!",
         "messages: what could not be read",
-        "View",
+        "General",
     ),
     *_DIAGNOSIS_KEYS,
     *TIMELINE_KEYS,
 )
 
 APP_KEYS: tuple[Key, ...] = (
-    Key("p,space", "pause", "p", "pause the display; sampling continues", "View"),
-    Key("plus,equals_sign", "speed(1)", "+ -", "refresh more or less often", "View"),
+    Key("p,space", "pause", "p", "pause the display; sampling continues", "General"),
+    Key("plus,equals_sign", "speed(1)", "+ -", "refresh more or less often", "General", SELDOM),
     Key("minus", "speed(-1)"),
-    Key("T", "theme", "T", "next theme: dark, light, 16 colours, ...", "View"),
-    Key("w", "save_picture", "w", "save a picture of the screen (SVG)", "General"),
-    Key("W", "record", "W", "start or stop recording to a file", "General"),
+    Key("T", "theme", "T", "next theme: dark, light, 16 colours, ...", "General", SELDOM),
+    Key("w", "save_picture", "w", "save a picture (SVG); a report as HTML", "General"),
+    Key("W", "record", "W", "start or stop recording to a file", "General", SELDOM),
     Key("ctrl+p", "palette", "ctrl+p", "find a command by typing", "General"),
-    Key("question_mark,f1,h", "help", "?", "this help", "General"),
-    Key("q", "leave", "q", "back; from the first page: quit", "General"),
+    Key("question_mark,f1,h", "help", "?", "this help", "General", BESIDE),
+    Key("q", "leave", "q", "back; from the first page: quit", "General", FIRST),
     Key("f10", "quit"),
-    Key("ctrl+z", "suspend_process", "ctrl+z", "back to the shell; fg comes back", "General"),
+    Key(
+        "ctrl+z", "suspend_process", "ctrl+z", "back to the shell; fg comes back", "General", SELDOM
+    ),
     Key("ctrl+c", "interrupt"),
 )
 """Keys of every screen; the action is the application's."""
@@ -122,7 +140,9 @@ JOB_KEYS: tuple[Key, ...] = (
     Key("R", "app.report", "R", "the job's report, so far or at its end", "Job"),
     Key("S", "app.stacks", "S", "stacks of its main threads, for 10 s", "Job"),
     Key("o", "pane", "o", "output of the job: small, large, hidden", "Job"),
-    Key("tab,shift+tab", "switch_focus", "tab", "switch between processes and output", "Job"),
+    Key(
+        "tab,shift+tab", "switch_focus", "tab", "switch between processes and output", "Job", BESIDE
+    ),
     Key("k,f9", "app.end_process"),
     Key("e", "app.command"),
     Key("exclamation_mark", "app.problems"),
@@ -143,7 +163,14 @@ FINDINGS_KEYS: tuple[Key, ...] = (
 
 EVIDENCE_KEYS: tuple[Key, ...] = (
     Key("escape,d,enter,backspace", "back"),
-    Key("left", "other(-1)", "left right", "in evidence: previous or next finding", "Diagnosis"),
+    Key(
+        "left",
+        "other(-1)",
+        "left right",
+        "in evidence: previous or next finding",
+        "Diagnosis",
+        BESIDE,
+    ),
     Key("right", "other(1)"),
     *_SCROLL_KEYS,
     Key("y", "app.copy_finding"),
@@ -161,7 +188,7 @@ DETAIL_KEYS: tuple[Key, ...] = (
 
 REPORT_KEYS: tuple[Key, ...] = (
     Key("escape,R,enter,backspace", "back"),
-    Key("w", "app.save_report", "w", "in the report: save it as an HTML page", "Job"),
+    Key("w", "app.save_report", "w", "in the report: save it as an HTML page", "Job", BESIDE),
     *_SCROLL_KEYS,
 )
 
@@ -320,7 +347,7 @@ def replay_footer(others: Footer) -> Footer:
     return (*_REPLAY_FOOTER, *[key for key in others if key[2] not in refused])
 
 
-_GROUPS = ("Move", "Processes", "Time", "Diagnosis", "View", "Job", "General")
+_GROUPS = ("Move", "Processes", "Time", "Diagnosis", "Job", "General")
 _REPLAY_GROUPS = ("Replay", "Time", *[name for name in _GROUPS if name != "Time"])
 
 

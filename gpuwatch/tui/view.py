@@ -18,6 +18,7 @@ from gpuwatch.diagnosis.finding import (
     Look,
     severity_place,
 )
+from gpuwatch.diagnosis.rule import NO_ANSWER
 from gpuwatch.tui.charts.strips import (
     UNICODE,
     Columns,
@@ -339,6 +340,8 @@ class View:
     """``None``: charts have the range that the person chose."""
     own_range: bool = True
     """The charts of a finding's evidence show the range that shows it best, not the common one."""
+    means_from: float | None = None
+    """Moment from which on numbers beside charts are means: those of a finding are of its time."""
     held: dict[Hashable, object] = field(default_factory=dict)
     held_at: int | None = None
     """Period of a few seconds in which the words in ``held`` stay."""
@@ -360,10 +363,10 @@ class View:
 
     def window_of_means(self, of: GpuKey | ProcessKey | None = None) -> TimeWindow:
         """Return the stretch of time that numbers beside charts are means of, and nothing that was
-        before a change: the charts', or, where that is less than a diagnosis looks at, what this
-        looked at last of the GPU or job ``of``, so that both say the same. What is not looked at
-        ends every two seconds anew: digits that change with every look are not read, and each is
-        sent."""
+        before a change or a finding: the charts', or, where that is less than a diagnosis looks at,
+        what this looked at last of the GPU or job ``of``, so that both say the same. What is not
+        looked at ends every two seconds anew: digits that change with every look are not read, and
+        each is sent."""
         window, mark = self.window, self.mark
         if mark is not None and mark.at <= window.now:
             since = window.now - (mark.at if mark.after_from is None else mark.after_from)
@@ -372,12 +375,14 @@ class View:
         # A mark may have come while the picture is paused.
         longer = window.span_seconds > WINDOW_SECONDS
         look = None if longer or of is None else self._looks.get(of)
-        if look is not None and look.seconds > 0.0 and look.until_seconds <= window.now:
-            return replace(window, now=look.until_seconds, span_seconds=look.seconds)
-        late = window.now % _MEANS_EVERY_SECONDS
-        late = late if mark is None and self.interval_seconds < _MEANS_EVERY_SECONDS else 0.0
-        span = max(window.span_seconds, WINDOW_SECONDS)
-        return replace(window, now=window.now - late, span_seconds=span)
+        now, span = window.now, max(window.span_seconds, WINDOW_SECONDS)
+        if look is not None and look.seconds > 0.0 and look.until_seconds <= now:
+            now, span = look.until_seconds, look.seconds
+        elif mark is None and self.interval_seconds < _MEANS_EVERY_SECONDS:
+            now -= now % _MEANS_EVERY_SECONDS
+        if self.means_from is not None:
+            span = min(span, max(1.0, now - self.means_from))
+        return replace(window, now=now, span_seconds=span)
 
     @property
     def _looks(self) -> Mapping[GpuKey | ProcessKey, Look]:
@@ -427,21 +432,31 @@ class View:
         window: TimeWindow | None = None,
         held: Sequence[Held] | None = None,
         owner: Owner | None = None,
+        *,
+        is_level: bool = False,
     ) -> list[list[Run]]:
         """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
         first; blank without a limit. What is drawn is kept for the next frame under ``key``. A
         chart of how busy a GPU is has the colours of what ``held`` it up, and a line where a change
-        was marked; all have words for what they cannot show. ``owner``: the job that it is of."""
+        was marked; all have words for what they cannot show. ``owner``: the job that it is of. What
+        ``is_level`` is a line."""
         if limit is None:
             return [[(" " * max(0, width), "text")]] * rows
         strip = self.strips.get((*key, width, rows))
         window = self.window if window is None else window
         glyphs = self.glyphs
-        drawn = strip.draw(series, window, width, limit, glyphs, style, rows, held)
+        drawn = strip.draw(
+            series, window, width, limit, glyphs, style, rows, held, is_level=is_level
+        )
         mark, grid = self.mark, window.grid(max(1, width))
         if mark is not None and held is not None:
             place = grid.place(mark.at)
             drawn = [with_text(line, place, glyphs.separator, "marker") for line in drawn]
+        for one in held or ():
+            if one.style == NO_ANSWER.hue and width > 0:
+                # It moves with the chart.
+                first = max(0, grid.place(one.begin_seconds)) + 2
+                drawn = _saying(NO_ANSWER.word, drawn, first, first + len(NO_ANSWER.word) + 2)
         if width >= _ROOM_FOR_WORDS and series is not None:
             for word, first, stop in self._blanks(series, grid, owner, of_gpus=held is not None):
                 drawn = _saying(word, drawn, first, stop)

@@ -155,19 +155,20 @@ def _sentences(
     its = either("its", "their")
     held = f"{IS} thermally throttled" if slow else f"{IS} at {its} temperature limit"
     where = "" if at is None else f" ({number(at)} C)"
-    often = "" if share is None else f" {in_percent(share)} of the time"
     clock = either("its clock is", "their clocks are")
     cost = "" if loss is None else f": {clock} {in_percent(loss)} lower"
     if not slow:
+        often = "" if share is None else f" {in_percent(share)} of the time"
         return (
             f"{GPUS} {held}{often}{where}, so far at full clock speed",
             f"{GPUS} {held}{where}, so far at full speed",
             f"{GPUS} {IS} hot{where}, at full speed",
         )
     lower = "" if loss is None else f", clock {in_percent(loss)} lower"
+    # For how much of the time says less than what of the clock is left; the evidence has it.
     return (
-        f"{GPUS} {held}{often}{where}{cost}",
-        f"{GPUS} {IS} too hot{where}: throttled{often}{lower}",
+        f"{GPUS} {held}{where}{cost}",
+        f"{GPUS} {IS} too hot{where}: throttled{lower}",
         f"{GPUS} {IS} too hot{lower}",
     )
 
@@ -176,9 +177,9 @@ def _evidence(window: Window, gpu: GpuFacts) -> list[Evidence]:
     name, share = named([gpu]), _share(window, gpu)
     return [
         Evidence(f"{name} thermal slowdown", share and 100.0 * share, "%", 100.0 * SHARE,
-                 "of the time watched"),
+                 f"of the last {window.watched_seconds:.0f} s"),
         Evidence(f"{name} highest temperature", gpu.temperature_highest_celsius, "C",
-                 gpu.identity.temperature_slowdown_celsius, "against where the driver slows it"),
+                 gpu.identity.temperature_slowdown_celsius, "where the driver slows it"),
         Evidence(f"{name} SM clock while busy", gpu.sm_clock_busy_mhz, "MHz",
-                 cards.reference_clock(window, gpu), "against what it could run at"),
+                 cards.reference_clock(window, gpu), "what it could run at"),
     ]  # fmt: skip

@@ -1,11 +1,12 @@
 """Charts: columns of time as characters, and strips of them that are kept from frame to frame.
 
 A column stands for a span of time. It is solid up to the mean of what was measured in it: that is
-the work done. Of how busy a GPU is, where columns are longer than a swing, a line marks the maximum
-above it: one that flips between 0 and 99% inside one column is half a bar below a line, which
-neither a busy GPU nor a steady 50% looks like. Where there are no tones to be had, dots reach from
-the minimum to the maximum there. Zero is a base line, a missing reading a blank. In ASCII, which
-has no blocks, cells are solid by their ground, where there are colours.
+the work done; a level, as a temperature or a clock, is a line at that height. Of how busy a GPU is,
+where columns are longer than a swing, a line marks the maximum above it: one that flips between 0
+and 99% inside one column is half a bar below a line, which neither a busy GPU nor a steady 50%
+looks like. Where there are no tones to be had, dots reach from the minimum to the maximum there.
+Zero is a base line, a missing reading a blank. In ASCII, which has no blocks, cells are solid by
+their ground, where there are colours.
 
 All charts of a frame show the same stretch of time, each in as many columns as it is wide. A
 column covers a fixed part of the clock, so what was drawn never reshuffles: with time a chart only
@@ -534,16 +535,19 @@ class Strip:
         style: str,
         rows: int = 1,
         held: Sequence[Held] | None = None,
+        *,
+        is_level: bool = False,
     ) -> list[list[Run]]:
         """Return ``rows`` lines of runs, each exactly ``width`` cells, the top one first. With
         ``held`` it is of how busy a GPU is: zero has the quiet style of what is idle, what held
-        things up its own, and the highest of long columns is marked."""
+        things up its own, and the highest of long columns is marked. What ``is_level`` is a
+        line."""
         if width <= 0:
             return [[] for _ in range(rows)]
         if series is None:
             return [[(" " * width, style)] for _ in range(rows)]
         grid = window.grid(width)
-        self._bring_up_to(series, grid, limit, glyphs, rows, held)
+        self._bring_up_to(series, grid, limit, glyphs, rows, held, is_level)
         skip = grid.first - self._first
         texts = [text[skip:].ljust(width) for text in self._texts]
         tones = [one[skip:].ljust(width, FULL) for one in self._tones]
@@ -563,7 +567,9 @@ class Strip:
                 _runs(
                     *row,
                     bottom if number == rows - 1 else parts,
-                    BESIDE if held is None and (glyphs.tones or glyphs.blends) else "",
+                    BESIDE
+                    if held is None and (glyphs.tones or glyphs.blends) and not is_level
+                    else "",
                     low,
                     glyphs.wash,
                 )
@@ -583,12 +589,13 @@ class Strip:
         glyphs: Glyphs,
         rows: int,
         held: Sequence[Held] | None,
+        is_level: bool,
     ) -> None:
         """Draw what is new or may still change: then the grid's first column is there, and its
         last is the newest."""
         start, last = grid.first, grid.last
         worked = tuple(one for one in held or () if one.work is not None)
-        key = (grid.column_seconds, limit, glyphs.name, rows, worked)
+        key = (grid.column_seconds, limit, glyphs.name, rows, worked, is_level)
         same = series == self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
         marked = held is not None and rows >= _MARKED_ROWS and grid.column_seconds >= MARKED_SECONDS
@@ -615,7 +622,9 @@ class Strip:
             _set_apart(columns, one, grid, wanted_from)
         shaded = is_shaded(glyphs, grid, rows) and held is not None and not worked
         drawn = [
-            _shade_cell(column, limit, glyphs)
+            _level_line(column, limit, glyphs, rows)
+            if is_level
+            else _shade_cell(column, limit, glyphs)
             if shaded and type(column) is not _Apart
             else draw_column(column, limit, glyphs, rows, apart=type(column) is _Apart)
             for column in columns
@@ -740,6 +749,23 @@ def draw_column(
     solid = column[glyphs.solid_to]
     low = high if solid == column[2] else level(solid, limit, rows)
     return cells(glyphs, low, high, rows, apart=apart)
+
+
+def _level_line(column: Column | None, limit: float, glyphs: Glyphs, rows: int) -> tuple[str, str]:
+    """Return a column in which a line stands at the height of its mean, in steps of half a row.
+    Only what is at its limit is at the top, and only nothing at the bottom."""
+    if column is None or limit <= 0:
+        return " " * rows, FULL * rows
+    share, top = column[1] / limit, 2 * rows
+    step = round(top * share)
+    step = top if share >= _AT_LIMIT else max(1, min(step, top - 1)) if share > 0 else 0
+    row = min(step // 2, rows - 1)
+    texts = [" "] * rows
+    texts[-1 - row] = glyphs.lines[step - 2 * row]
+    return "".join(texts), HIGHEST * rows
+
+
+_AT_LIMIT = 0.99
 
 
 _SAME_TONE = re.compile(r"(.)\1*")

@@ -32,15 +32,30 @@ from gpuwatch.tui.panels.findings import about_gpu, rule_of
 from gpuwatch.tui.panels.gpus import (
     FED,
     LEAD,
+    Said,
+    add_value,
+    clock_metric,
+    gauge,
     held_up,
     scaled_metrics,
     state_of,
     throttle_text,
     work_said,
 )
-from gpuwatch.tui.panels.job_charts import Trace
+from gpuwatch.tui.panels.job_charts import LEVELS, Trace
 from gpuwatch.tui.panels.time_axis import shown_gpu
-from gpuwatch.tui.terminal.frame import Line, Row, Run, blank, fit, left, right, spots, wrapped
+from gpuwatch.tui.terminal.frame import (
+    Line,
+    Row,
+    Run,
+    blank,
+    fit,
+    left,
+    right,
+    spots,
+    width_of,
+    wrapped,
+)
 from gpuwatch.tui.view import View
 
 # -- every reading, as (label, text, style) --------------------------------------------------------
@@ -54,24 +69,25 @@ _HEALTH = (
 )
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "activity": (
-        *("busy_percent", "busy_samples", "sm_active_percent", "sm_occupancy_percent"),
-        *("tensor_active_percent", "memory_controller_percent", "dram_active_percent"),
+        *("busy_percent", "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent"),
         *("encoder_percent", "decoder_percent"),
     ),
-    "links": (
-        *("pcie_generation", "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"),
-        *("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"),
+    "memory": (
+        *("memory_used_bytes", "memory_controller_percent", "dram_active_percent"),
+        *("memory_clock_mhz", "memory_temperature_celsius"),
     ),
-    "memory, power, clocks": (
-        *("memory_used_bytes", "power_watts", "power_limit_watts", "energy_joules"),
-        *("temperature_celsius", "temperature_slowdown_celsius", "memory_temperature_celsius"),
-        *("fan_percent", "performance_state", "sm_clock_mhz", "memory_clock_mhz"),
+    "power, clocks": (
+        *("power_watts", "power_limit_watts", "energy_joules", "temperature_celsius"),
+        *("temperature_slowdown_celsius", "fan_percent", "performance_state", "sm_clock_mhz"),
         *("throttle_reasons", "throttle_durations"),
     ),
-    "health": _HEALTH,
+    "links, health": (
+        *("pcie_generation", "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"),
+        *("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second", *_HEALTH),
+    ),
     "identity": (
         *("driver_version", "cuda_version", "compute_capability", "pci_bus_id", "numa_node"),
-        "mig_mode",
+        *("mig_mode", "busy_samples"),
     ),
 }
 _GROUPED = {name for names in _GROUPS.values() for name in names}
@@ -99,22 +115,23 @@ def grouped_readings(
     for group, names in _SHOWN.items():
         facts = groups.setdefault(group, [])
         found = {name: _written(gpu, name) for name in names if name not in without}
-        if group == "health":
-            facts += _errors(gpu)
-            if _is_sound(gpu):
-                facts.append(("ECC", "no errors, no remaps", "text"))
-                found = {name: run for name, run in found.items() if run is None}
+        sound = group == _OF_HEALTH and _is_sound(gpu)
+        if sound:
+            found = {name: run for name, run in found.items() if name not in _HEALTH or run is None}
         for name, written in found.items():
             if written is None:
                 missing.append(OF_GPU[name].label)
                 continue
             age = f" ({units.age(ages[name])} old)" if name in ages else ""
             facts.append((_label(name), written[0] + age, written[1]))
+        if group == _OF_HEALTH:
+            facts += [*_errors(gpu), *([("ECC", "no errors, no remaps", "text")] if sound else [])]
     if gpu.allocated_to is not None:
         groups["identity"].append(("allocated to", _jobs(gpu.allocated_to), "text"))
     return groups, missing
 
 
+_OF_HEALTH = "links, health"
 _LABELS = {
     "busy_samples": "readings per second",
     "energy_joules": "energy since driver load",
@@ -274,21 +291,18 @@ _IN_OTHER_WORDS: Mapping[str, Callable[[Gpu], Run | None]] = {
 # -- the drawing -----------------------------------------------------------------------------------
 
 
-_CHARTS = (
-    *("sm_active_percent", "power_watts", "pcie_rx_bytes_per_second"),
-    *("memory_used_bytes", "temperature_celsius", "sm_clock_mhz"),
-)
+_CHARTS = ("sm_active_percent", "power_watts", "pcie_rx_bytes_per_second")
 """Readings with a chart below that of how busy it is."""
-_FLAT = {"memory_used_bytes", "temperature_celsius", "sm_clock_mhz"}
-"""Readings that hardly vary: a line shows them."""
-_TURNS, _MOST_ROWS = (0, 0, 1, 0, 2, 0, 3), (9, 5, 5, 4)
-"""Places of the other charts in the order in which they grow by a row, and how far."""
-_BELOW, _BELOW_WIDE, _BELOW_SMALL = 20, 17, 6
-"""Rows that charts leave to what stands below them, on a page with boxes, on a wide one, where that
-is lower, and on a smaller one."""
-_LEAST_OF_CHARTS = 12
-_NOW_CELLS = 9
-"""Cells behind the charts."""
+_GAUGED = ("memory_used_bytes", *LEVELS)
+"""Readings that hardly vary: gauges show them, and a chart where the leading finding names it."""
+_LEAST_LEVEL, _NAMED_LEVEL = 24, 36
+"""Cells of a level, with its number, its limit and its label, in short and in full."""
+_TURNS, _MOST_ROWS, _MOST_ROWS_SMALL = (0, 0, 1, 0, 2, 0, 3), (17, 3, 3, 2), (5, 1, 1, 1)
+"""Places of the charts in the order in which they grow by a row, and how far; the last for those
+behind them, too."""
+_AROUND, _AROUND_WIDE, _AROUND_SMALL = 20, 17, 11
+"""Rows of a page with boxes, of a wide one and of a smaller one that are for the levels, the time
+axis, processes and readings."""
 _COLUMNS = (72, 110, 145, 180)
 """Widths from which on readings stand in one column more."""
 _COLUMN, _GAP = 40, 4
@@ -303,7 +317,7 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
     boxes = has_boxes(width, height)
 
     def body(width: int, room: int) -> SheetBody:
-        view.chart_columns = max(1, _span(width)[1])
+        view.chart_columns = max(1, job_charts.span(width)[1])
         top = [] if boxes else [_title(view, live, width)]
         said = _verdict(view, live, width, height)
         lines, zones = _body(view, live, width, room - len(top) - len(said), boxes=boxes)
@@ -321,7 +335,7 @@ def _named(view: View, gpu: Gpu) -> tuple[str, list[Run]]:
     whole = " ".join(filter(None, [gpu.identity.machine, gpu.identity.name]))
     name = fit(whole, 40, view.glyphs.ellipsis)
     state, throttled = state_of(view, gpu), throttle_text(gpu.reading)
-    said = [("GPU does not answer", "error") if gpu.lost else (state.word, state.hue)]
+    said = [(state.word, state.hue)]
     if throttled is not None and view.timeline.moment is None:
         # Why it is throttled says that it is.
         said = [*(said if state is not THROTTLED else []), throttled]
@@ -352,8 +366,8 @@ def _verdict(view: View, gpu: Gpu, width: int, height: int) -> list[Line]:
 
 
 def _charts(view: View, live: Gpu) -> list[Trace]:
-    """Return the charts of a GPU: how busy it is, what varies, what hardly does. Those that the
-    leading finding is about have a colour."""
+    """Return the charts of a GPU: how busy it is, levels that the leading finding is about, and
+    what varies. Those that it is about have a colour."""
     gpu, state = shown_gpu(view, live), state_of(view, live)
     busy, *scaled = scaled_metrics(view, gpu, 120)
     unscaled = {one.field.name for one in scaled if one.limit is None}
@@ -368,71 +382,94 @@ def _charts(view: View, live: Gpu) -> list[Trace]:
             style=FED.hue,
             series=view.history.gpu(gpu.uuid, busy.field.name),
             held=held_up(view, gpu.uuid),
-            words=[] if work is None else [work],
-            now=f"now {now}" if (now := _now(view, live, busy.field)) else "",
+            words=[*([] if work is None else [work]), *_now(view, live, busy.field)],
         )
     ]
-    for name in _CHARTS:
+    for name in (*[name for name in named if name in _GAUGED], *_CHARTS):
         read = _value(gpu, name) is not None or view.history.gpu(gpu.uuid, name) is not None
         if not read or name in unscaled or name == busy.field.name:
             continue
         one = job_charts.metric_trace(view, [gpu], name)
         one = one if name in named else job_charts.quiet(one)
         label = "PCIe rx" if name.startswith("pcie") else GPU[name].label
-        charts.append(replace(one, label=label, short=GPU[name].short))
-        value = _value(gpu, name)
-        if name not in _FLAT:
-            charts[-1] = replace(charts[-1], now=_now(view, live, GPU[name]))
-        elif value is not None and one.limit:
-            charts[-1] = replace(charts[-1], share=value / one.limit, style="gauge")
+        # Numbers of levels are of now.
+        words = [] if name in LEVELS else _now(view, live, GPU[name])
+        charts.append(replace(one, label=label, short=GPU[name].short, words=words))
     return charts
 
 
-def _now(view: View, live: Gpu, field: Field) -> str:
-    """Return the reading of now, which stands behind a chart of which the number is a mean."""
+def _now(view: View, live: Gpu, field: Field) -> list[Said]:
+    """Return the reading of now, which stands below the mean where a chart has room for it."""
     if view.timeline.moment is not None or live.lost:
-        return ""
-    return field.text(_value(live, field.name))
-
-
-def _span(width: int) -> tuple[int, int]:
-    """Return the first cell and the width of the charts, behind which there is room for the
-    readings of now where there is some before them, too."""
-    first, cells = job_charts.span(width)
-    return first, max(0, cells - _NOW_CELLS) if first == LEAD else cells
+        return []
+    value = _value(live, field.name)
+    return [] if value is None else [("now", field.text(value), "dim")]
 
 
 def _heights(charts: Sequence[Trace], width: int, room: int, *, boxes: bool) -> list[int]:
-    """Return how high each chart is."""
-    heights = [1] * len(charts)
-    below = _BELOW_WIDE if width >= _COLUMNS[-1] else _BELOW if boxes else _BELOW_SMALL
-    left_over = max(room - below, 0)
-    left_over = (left_over if boxes else min(left_over, _LEAST_OF_CHARTS)) - len(charts)
-    places = [n for n, one in enumerate(charts) if one.series and one.kind not in _FLAT]
+    """Return how high each of the charts is; those that are lines have enough of two rows."""
+    count, most = len(charts), _MOST_ROWS if boxes else _MOST_ROWS_SMALL
+    heights = [1] * count
+    limits = [min(most[min(n, 3)], 2 if one.is_level else 99) for n, one in enumerate(charts)]
+    around = _AROUND_WIDE if width >= _COLUMNS[-1] else _AROUND
+    left_over = room - (around if boxes else _AROUND_SMALL) - count
     grew = True
     while grew:
         grew = False
-        for turn in _TURNS:
-            if turn < len(places) and heights[places[turn]] < _MOST_ROWS[turn] and left_over > 0:
-                heights[places[turn]] += 1
+        for place in (*_TURNS, *range(len(most), count)):
+            if place < count and heights[place] < limits[place] and left_over > 0:
+                heights[place] += 1
                 left_over -= 1
                 grew = True
     return heights
 
 
+def _gauges(
+    view: View, live: Gpu, width: int, charted: Collection[str]
+) -> tuple[list[str], list[Line]]:
+    """Draw how much is reached of the limits of what hardly varies and is not ``charted``, in as
+    many columns as there is room for, and name those readings."""
+    gpu = shown_gpu(view, live)
+    of_levels = {
+        one.field.name: one for one in (*scaled_metrics(view, gpu, 120), clock_metric(gpu))
+    }
+    every = [of_levels[name] for name in _GAUGED if name not in charted]
+    every = [one for one in every if one.value is not None and one.limit]
+    count = max(1, min(len(_GAUGED), (width - 1) // _LEAST_LEVEL))
+    cells = (width - 2) // count - _GAP
+    lines = []
+    for first in range(0, len(every), count):
+        some = every[first : first + count]
+        named = [one.field.label if cells >= _NAMED_LEVEL else one.field.short for one in some]
+        # Numbers are as wide as their limits, so that nothing moves.
+        sizes = [width_of(one.field.text(one.limit, one.limit)) for one in some]
+        room = cells * len(some) - sum([*map(width_of, named), *sizes]) - 3 * len(some)
+        row = Row(width).add("  ")
+        for label, metric, size in zip(named, some, sizes, strict=True):
+            row.add(f"{label} ", "label")
+            add_value(row, metric, view.glyphs, size).add("  ")
+            long = max(0, room // len(some))
+            share = (metric.value or 0.0) / (metric.limit or 1.0)
+            drawn = gauge(view.glyphs, share, long, metric.style) if long else []
+            row.add_runs(drawn, long).add(" " * _GAP)
+        lines.append(row.line())
+    return [one.field.name for one in every], lines
+
+
 def _body(view: View, live: Gpu, width: int, room: int, *, boxes: bool) -> Drawn:
-    """Draw the charts on one time axis, the readings in columns, and the GPU's processes."""
+    """Draw the levels, the charts on one time axis, the GPU's processes, and its readings in
+    columns."""
     charts = _charts(view, live)
+    names, lines = _gauges(view, live, width, [one.kind for one in charts])
+    lines = [blank(width), *lines] if boxes and lines else lines
     shown = list(zip(charts, _heights(charts, width, room, boxes=boxes), strict=True))
-    first, cells = _span(width)
-    behind = width - first - cells - 1
-    lines = job_charts.draw(view, shown, view.window, width, behind)
-    zones = spots(0, len(lines), first, cells)
-    axis, moments = time_axis.draw(view, view.window, [(first, cells)], width - behind)
-    axis = Row(width).add_runs(axis, width - behind).pad_to(width).line()
+    span, top = job_charts.span(width), len(lines)
+    lines += job_charts.draw(view, shown, view.window, width)
+    zones = spots(top, len(lines) - top, *span)
+    axis, moments = time_axis.draw(view, view.window, [span], width)
     zones += [zone._replace(y=len(lines)) for zone in moments]
-    names = [one.kind for one in charts]
-    if first == LEAD:
+    names += [one.kind for one in charts]
+    if span[0] == LEAD:
         # Limits stand beside their charts.
         names += [GPU[name].limit or "" for name in names if name in GPU]
     late = dict(live.reading.late_readings)
@@ -442,7 +479,7 @@ def _body(view: View, live: Gpu, width: int, room: int, *, boxes: bool) -> Drawn
     table = processes.processes_of_gpu(view, live.uuid, width, max(4, room // 5))
     of_readings = edge(view.glyphs, width, Title("readings"))[0]
     of_processes = edge(view.glyphs, width, Title("processes"))[0]
-    return [*lines, axis, *of_readings, *facts, *of_processes, *table], zones
+    return [*lines, axis, *of_processes, *table, *of_readings, *facts], zones
 
 
 _QUIET_ZEROS = {
@@ -473,11 +510,17 @@ def _facts(live: Gpu, width: int, view: View, said: Collection[str]) -> list[Lin
         "zero": list(dict.fromkeys([_QUIET_ZEROS[name] for name in zero])),
         "not reported": [] if gpu.lost else missing,
     }
+    row = Row(width)
     for label, texts in notes.items():
         for number, text in enumerate(_listed(texts, width - _NOTE - 1)):
-            row = Row(width).add("  ").add(left("" if number else label, _NOTE - 2), "label")
-            lines.append(row.add(text, "text" if label == "UUID" else "dim").line())
-    return lines
+            beside = not number and row.used and len(label + text) + _GAP + 3 <= row.room
+            if not beside:
+                lines += [row.line()] if row.used else []
+                row = Row(width).add("  ").add(left("" if number else label, _NOTE - 2), "label")
+            else:
+                row.add(f"{' ' * _GAP}{label}  ", "label")
+            row.add(text, "text" if label == "UUID" else "dim")
+    return [*lines, row.line()]
 
 
 def _listed(texts: Sequence[str], width: int) -> list[str]:

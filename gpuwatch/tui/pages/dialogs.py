@@ -18,13 +18,23 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Process
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Unchecked, severity_place
-from gpuwatch.tui.charts.strips import HIGHEST, Glyphs
+from gpuwatch.diagnosis.rule import IDLE, NO_ANSWER, THROTTLED, UNDERUSED, WAITING, GpuState
+from gpuwatch.tui.charts.strips import (
+    BESIDE as SHADE_BESIDE,
+)
+from gpuwatch.tui.charts.strips import (
+    FLOOR,
+    FULL,
+    HIGHEST,
+    ON_PALE,
+    Glyphs,
+)
 from gpuwatch.tui.charts.timeline import SPANS, span_words
-from gpuwatch.tui.keys import Key, described
+from gpuwatch.tui.keys import BESIDE, FIRST, NORMAL, SELDOM, Key, described
 from gpuwatch.tui.pages.layout import in_columns, scrolled
 from gpuwatch.tui.pages.screen import WIDTH, Dialog
-from gpuwatch.tui.panels.findings import SEVERITY_STYLES, undecided
-from gpuwatch.tui.panels.gpus import STATES
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, how_to_read, undecided
+from gpuwatch.tui.panels.gpus import FED, IN_USE, STATES, UNKNOWN
 from gpuwatch.tui.terminal.frame import (
     Line,
     Row,
@@ -46,15 +56,15 @@ if TYPE_CHECKING:
 
 
 class Section(NamedTuple):
-    """Part of the help: its title, and rows of a key or a word, and what that means. Those without
-    a meaning stand one behind the other."""
+    """Part of the help: its title, and rows of a key or a word, what that means, and the style of
+    this. Those without a meaning stand one behind the other."""
 
     title: str
-    rows: Sequence[tuple[Sequence[Run], str]]
+    rows: Sequence[tuple[Sequence[Run], str, str]]
 
 
-def _words(rows: Sequence[tuple[str, str]]) -> list[tuple[Sequence[Run], str]]:
-    return [([(word, "label")], meaning) for word, meaning in rows]
+def _words(rows: Sequence[tuple[str, str]]) -> list[tuple[Sequence[Run], str, str]]:
+    return [([(word, "label")], meaning, "text") for word, meaning in rows]
 
 
 _OF_RECORDING = Section(
@@ -88,7 +98,7 @@ _OF_NUMBERS = Section(
             ("rx tx", "from the host to the GPU, and back"),
             ("CPU", "100% is one core; MAIN: the main thread"),
             ("CPU-WAIT", "runnable, and no core is free"),
-            ("DATA", "waits for data, as gpuwatch.torch reports"),
+            ("DATA", "waits for data, as the job reports"),
             ("PSS", "memory; of n that share it each has 1/n"),
             ("role?", "a guess: nothing names the process"),
         ]
@@ -99,22 +109,53 @@ _OF_NUMBERS = Section(
 def help_dialog(view: View) -> Help:
     """Return the help: what charts show, the keys by group, and what words and numbers mean."""
     replay = view.replay is not None
-    # On the first screen of the help: nothing beside the charts has room to say it.
-    sections = [] if view.fleet else [Section("Charts", _samples(view.glyphs))]
+    sections, legend = list[Section](), list[Section]()
     for group, keys in described(replay=replay, fleet=view.fleet):
-        some = [key for key in keys if key.action != "gpu(-1)" or len(view.gpus) > 1]
-        rows = [([(key.shown, "key")], key.help) for key in some]
+        rows = [
+            ([(key.shown, _LOOKS[key.place][0])], key.help, _LOOKS[key.place][1])
+            for key in keys
+            if key.place != BESIDE
+        ]
         sections.append(Section(group, rows))
     if view.fleet:
-        sections.append(_OF_HOSTS)
+        legend.append(_OF_HOSTS)
     else:
-        sections += [_OF_RECORDING] if replay else []
-        states = [([(state.word, state.hue)], state.meaning) for state in STATES]
-        sections += [Section("What a GPU does", states), _OF_NUMBERS]
-    return Help(view, "gpuwatch replay: keys" if replay else "gpuwatch: keys", sections)
+        states = [
+            ([(_swatch(state, view.glyphs)), (f" {state.word}", state.hue)], state.meaning, "text")
+            for state in STATES
+        ]
+        legend += [Section("Charts", _samples(view.glyphs)), Section("What a GPU does", states)]
+        legend += [_OF_RECORDING] if replay else []
+        legend.append(_OF_NUMBERS)
+    title = "gpuwatch replay: keys" if replay else "gpuwatch: keys"
+    return Help(view, title, sections, legend)
 
 
-def _samples(glyphs: Glyphs) -> list[tuple[Sequence[Run], str]]:
+_LOOKS = {FIRST: ("key", "value"), NORMAL: ("key", "text"), SELDOM: ("label", "label")}
+"""Styles of a key and of what it does, by its place."""
+
+
+def _swatch(state: GpuState, glyphs: Glyphs) -> Run:
+    """Return two cells of a chart of a GPU in that state."""
+    hue, low = state.hue, glyphs.solid[1]
+    text, style = low, f"{hue}/{hue}.{FLOOR}"
+    if state is FED:
+        text, style = glyphs.solid[8], f"{hue}.{FULL}"
+    elif state is IN_USE:
+        text, style = glyphs.solid[4], f"{FED.hue}.{FULL}"
+    elif state in _BUSY_WITHOUT_WORK:
+        text, style = glyphs.solid[4], f"{FED.hue}+{hue}.{ON_PALE}"
+    elif state is IDLE:
+        style = f"{hue}.{FLOOR}"
+    elif state in (NO_ANSWER, UNKNOWN):
+        text, style = " ", "text"
+    return text * 2, style
+
+
+_BUSY_WITHOUT_WORK = (THROTTLED, WAITING, UNDERUSED)
+
+
+def _samples(glyphs: Glyphs) -> list[tuple[Sequence[Run], str, str]]:
     """Return what charts are made of, each with its word."""
     full, low = glyphs.solid[8] * 2, glyphs.solid[1] * 2
     above = (
@@ -125,11 +166,14 @@ def _samples(glyphs: Glyphs) -> list[tuple[Sequence[Run], str]]:
     samples = (
         (full, f"fed.{glyphs.fill[8]}", "mean" if glyphs.solid_to else "lowest"),
         (*above, "highest"),
-        (low, "idle", "idle"),
+        (low, f"idle.{FLOOR}", "idle"),
+        (low, f"starved/starved.{FLOOR}", "lost time"),
+        (full, f"worker.{glyphs.fill[8]}{SHADE_BESIDE}", "cause"),
+        (full, f"area.{glyphs.fill[8]}{SHADE_BESIDE}", "the rest"),
         (glyphs.warning, "warn", "finding"),
         (glyphs.mark, "marker", "change"),
     )
-    return [([(text, style), (f" {word}  ", "text")], "") for text, style, word in samples]
+    return [([(text, style), (f" {word}  ", "text")], "", "") for text, style, word in samples]
 
 
 class Help(Dialog):
@@ -137,20 +181,26 @@ class Help(Dialog):
 
     CELLS_MOST = 175
 
-    def __init__(self, view: View, title: str, sections: Sequence[Section]) -> None:
+    def __init__(
+        self, view: View, title: str, keys: Sequence[Section], legend: Sequence[Section]
+    ) -> None:
         super().__init__(view, title, Text())
-        self._sections = sections
+        self._keys, self._legend = keys, legend
 
     @property
     def text(self) -> str:
-        rows = [f"{plain(tuple(runs))} {text}" for one in self._sections for runs, text in one.rows]
-        return "\n".join([*rows, *[one.title for one in self._sections]])
+        every = [*self._keys, *self._legend]
+        rows = [f"{plain(tuple(runs))} {text}" for one in every for runs, text, _ in one.rows]
+        return "\n".join([*rows, *[one.title for one in every]])
 
     def lines(self, width: int) -> list[Line]:
         count = 1 + sum(width >= least for least in _COLUMNS)
         cells = (width - _COLUMN_GAP * (count - 1)) // count
         rule = self._view.glyphs.rule
-        parts = [_section_lines(one, cells, rule) for one in self._sections]
+        # In one column they are on the first screen: nothing beside charts has room to say it.
+        first = 1 if count == 1 and len(self._legend) > 1 else 0
+        every = [*self._legend[:first], *self._keys, *self._legend[first:]]
+        parts = [_section_lines(one, cells, rule) for one in every]
         columns = in_columns(parts, count, apart=1)
         if max(map(len, columns)) > self.app.size.height - 2:
             columns = in_columns(parts, count, apart=0)
@@ -165,7 +215,7 @@ class Help(Dialog):
 
 _COLUMNS, _COLUMN_GAP = (102, 175), 2
 """Widths from which on there is one column more, and cells between two."""
-_MEANING_AT = 14
+_MEANING_AT = 15
 """Cell in which what a row means begins."""
 
 
@@ -173,7 +223,7 @@ def _section_lines(section: Section, width: int, rule: str) -> list[Line]:
     heading = Row(width).add(f"{section.title} ", "title")
     rows = [heading.add(rule * heading.room, "rule")]
     follows = False
-    for runs, meaning in section.rows:
+    for runs, meaning, style in section.rows:
         cells = sum(width_of(text) for text, _ in runs)
         if not (follows and cells <= rows[-1].room):
             rows.append(Row(width).add("  "))
@@ -181,7 +231,7 @@ def _section_lines(section: Section, width: int, rule: str) -> list[Line]:
         follows = not meaning
         for place, text in enumerate(wrapped(meaning, width - _MEANING_AT)):
             rows += [Row(width)] if place else []
-            rows[-1].pad_to(_MEANING_AT).add(text)
+            rows[-1].pad_to(_MEANING_AT).add(text, style)
     return [row.line() for row in rows]
 
 
@@ -213,8 +263,7 @@ def unknown_dialog(view: View, unknown: Sequence[Unchecked]) -> Dialog:
         where = list(dict.fromkeys(name for one in here for name in _where(one, gpus)))
         if 0 < len(where) < max(2, len(gpus)):
             text.append(f"  ({', '.join(where)})", "label")
-        hint = " (S on the job's page samples them)" if missing.startswith("stacks") else ""
-        text.append(f"{hint}\n  needed for: {', '.join(causes)}\n")
+        text.append(f"{how_to_read(missing)}\n  needed for: {', '.join(causes)}\n")
     text.rstrip()
     return Dialog(view, "not checked, for lack of data", text)
 

@@ -13,7 +13,7 @@ from textual.binding import BindingType
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Job
 from gpuwatch.core.text import clean, paragraphs
-from gpuwatch.diagnosis.finding import Evidence, Finding, FindingKey
+from gpuwatch.diagnosis.finding import Finding, FindingKey, in_short
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import (
@@ -46,7 +46,6 @@ from gpuwatch.tui.panels.evidence import (
     LIMITED,
     heading,
     legend,
-    names,
     paragraph,
     reasons,
     table,
@@ -128,11 +127,15 @@ def _draw_waveform(
         # Charts and the numbers beside them are of the same time.
         seconds = own_span(view, finding)
         view = replace(view, timeline=replace(view.timeline, span_seconds=seconds))
-    window, end = view.window, until
+    window, end, begin = view.window, until, _begin(view, finding)
+    is_later = begin > window.now - view.window_of_means().span_seconds
+    if is_later:
+        # What was before it would only water the numbers down.
+        view = replace(view, means_from=begin)
     gpus = [shown_gpu(view, gpu) for gpu in gpus]
     if gpus and view.own_range and all(gpu.lost for gpu in gpus):
         # What was before tells more than the nothing since.
-        end = _begin(view, finding) + _AFTER_LOSS * window.span_seconds
+        end = begin + _AFTER_LOSS * window.span_seconds
     if end is not None:
         window = replace(window, now=min(window.now, end))
     shown = _traces(view, finding, one, gpus, job, _chart_rows(tall))
@@ -143,13 +146,12 @@ def _draw_waveform(
     lines = job_charts.draw(view, shown, window, width)
     about = finding.gpus or None
     lines.append(time_axis.draw(view, window, [span], width, gpus=about, said=finding.rule)[0])
-    words = _span_words(window, end is not None) + means_in_words(view)
+    words = _span_words(window, end is not None)
+    words += "" if is_later else means_in_words(view)
     if job is not None and len({each.job for each in parts(finding)}) > 1:
         words += f"; threads of PID {job.pid}"
-    begin = _begin(view, finding)
-    since = (
-        f"found {time_axis.clock(view, begin)}" if begin > window.now - window.span_seconds else ""
-    )
+    since = f"found {time_axis.clock(view, begin)}" if is_later else ""
+    since += ", means since then" if since and not (gpus and all(gpu.lost for gpu in gpus)) else ""
     return [*heading(view, words, width, since), *lines]
 
 
@@ -162,11 +164,12 @@ _BY_ROWS = 3
 def _higher(
     shown: Sequence[tuple[job_charts.Trace, int]], spare: int
 ) -> Iterator[tuple[job_charts.Trace, int]]:
-    """Yield the charts with ``spare`` rows more, at most twice as high as they are."""
-    total = sum([rows for _, rows in shown])
+    """Yield the charts with ``spare`` rows more, at most twice as high as they are; lines have
+    enough."""
+    total = sum([rows for trace, rows in shown if not trace.is_level])
     more = min(total, max(0, spare) // _BY_ROWS * _BY_ROWS)
     for trace, rows in shown:
-        yield trace, rows + more * rows // max(1, total)
+        yield trace, rows + (0 if trace.is_level else more * rows // max(1, total))
 
 
 def _traces(
@@ -184,7 +187,10 @@ def _traces(
     if several:
         shown.append((job_charts.spread_trace(view, gpus), high.spread))
     others = job_charts.evidence(view, finding, alone, job)
-    return [*shown, *[(trace, high.other) for trace in others]]
+    return [
+        *shown,
+        *[(trace, min(high.other, 2) if trace.is_level else high.other) for trace in others],
+    ]
 
 
 def _representative(finding: Finding) -> Finding:
@@ -246,7 +252,10 @@ def _evidence_title(
     snapshots' own clock, what is lost."""
     style = style_of(finding)
     lines = []
-    for number, text in enumerate(wrapped(finding.summary, width - 4)):
+    # What fits into one line leaves one more to the evidence, which has the rest.
+    forms = [clean(finding.summary), *map(clean, in_short(finding, view.gpus)[:1])]
+    says = next((one for one in forms if width_of(one) <= width - 4), forms[0])
+    for number, text in enumerate(wrapped(says, width - 4)):
         mark = severity_sign(finding.severity, view.glyphs) if number == 0 else " "
         lines.append(Row(width).add(f" {mark} {text}", style).line())
     return [*lines, *_standing(view, finding, width, until)]
@@ -310,10 +319,13 @@ def evidence_body(
     room: int = 0,
     documentation: str | None = None,
     until: float | None = None,
+    title: str = "",
 ) -> Drawn:
     """Return all below the title on a page of ``tall`` rows, of which it has ``room``; without
-    charts if ``tall`` is 0. Charts end at ``until``, on the snapshots' own clock."""
-    lines, of_jobs = list(_advice(view, finding, width)), not (tall >= _TALL or not tall)
+    charts if ``tall`` is 0. Charts end at ``until``, on the snapshots' own clock. With a ``title``,
+    what speaks for it alone, below a list."""
+    lines = list(_advice(view, finding, width, title or "what to do"))
+    of_jobs = not (tall >= _TALL or not tall)
     if not of_jobs:
         lines = [*_jobs(view, finding, width), *lines]
     # Charts show another time than that of which the readings are.
@@ -322,35 +334,26 @@ def evidence_body(
     one = _representative(finding)
     # Of several jobs the sentence has the range of them all.
     which = f": {place(one, view.gpus)}" if one is not finding and len(parts(finding)) > 1 else ""
-    ruled_out = [each for each in one.ruled_out if not each.symptom]
-    symptoms = [each for each in one.ruled_out if each.symptom]
+    others = () if title else one.ruled_out
+    ruled_out = [each for each in others if not each.symptom]
+    symptoms = [each for each in others if each.symptom]
     has_left = one.evidence or symptoms or (of_jobs and len(finding.members) > 1)
     is_abreast = width >= _HALVES and bool(ruled_out) and bool(has_left)
     halves = _halves(width) if is_abreast else (width, width)
     below = list[Line]()
-    left = [*_evidence(view, one.evidence, halves[0], f"evidence{when}{which}")]
+    left = [*_evidence(view, one, halves[0], f"evidence{when}{which}")]
     left += _jobs(view, finding, halves[0]) if of_jobs else ()
     if symptoms:
         left += heading(view, "also seen, explained by this", halves[0])
         left += reasons(symptoms, halves[0])
-    right, last = list[Line](), list[Line]()
+    right = list[Line]()
     if ruled_out:
         right = [*heading(view, "ruled out", halves[1]), *reasons(ruled_out, halves[1])]
-    if is_abreast:
-        below += abreast([left, right], halves, _BETWEEN)
-    elif ruled_out and tall:
-        # The reasons would be most of the page: they come last.
-        note = "" if documentation is None else "reasons below"
-        below += [*left, *heading(view, "ruled out", width, note), *names(ruled_out, width)]
-        if documentation is not None:
-            last = [*heading(view, "why it is none of those ruled out", width), *right[1:]]
-    else:
-        below += [*left, *right]
+    below += abreast([left, right], halves, _BETWEEN) if is_abreast else [*left, *right]
     if documentation:
         name = clean(finding.rule)
         below += heading(view, f"about: {cause_of(finding)}", width, f"gpuwatch explain {name}")
         below += _documentation(documentation, width)
-    below += last
     spare = room - len(lines) - len(below)
     drawn = _draw_waveform(view, finding, width, tall, until, spare) if tall else []
     zones = job_charts.clicks(len(lines), len(drawn), width)
@@ -401,8 +404,8 @@ def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
         yield row.line()
 
 
-def _advice(view: View, finding: Finding, width: int) -> Iterator[Line]:
-    yield from heading(view, "what to do", width)
+def _advice(view: View, finding: Finding, width: int, title: str) -> Iterator[Line]:
+    yield from heading(view, title, width)
     if not finding.advice:
         yield from paragraph("No action needed: this is for information.", width)
     for one in finding.advice:
@@ -424,10 +427,11 @@ def _halves(width: int) -> tuple[int, int]:
     return first, width - first - _BETWEEN
 
 
-def _evidence(view: View, evidence: Sequence[Evidence], width: int, text: str) -> Iterator[Line]:
-    if evidence:
-        yield from heading(view, text, width, legend(evidence))
-        yield from table(view, evidence, width)
+def _evidence(view: View, finding: Finding, width: int, text: str) -> Iterator[Line]:
+    if finding.evidence:
+        yield from heading(view, text, width, legend(finding.evidence))
+        # The sentence has its name.
+        yield from table(view, finding.evidence, width, place(finding, view.gpus))
 
 
 _ABOUT = ("What it checks", "When it is wrong")
@@ -535,7 +539,9 @@ def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Li
     if room - len(lines) >= _LEAST_PREVIEW:
         until = None if finding_holds(view, chosen) else view.job.findings_at
         left = room - len(lines)
-        lines += evidence_body(view, chosen, width, tall=room, room=left, until=until)[0]
+        title = f"{place(chosen, view.gpus)}: {cause_of(chosen)}"
+        body = evidence_body(view, chosen, width, tall=room, room=left, until=until, title=title)
+        lines += body[0]
     return lines[:room], zones
 
 
@@ -555,9 +561,13 @@ def _earlier(view: View, width: int) -> list[Line]:
 def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
     """Return a finding's two rows: its sentence, what to do, what is lost, and how sure that is."""
     tail = sure(finding) if finding_holds(view, finding) else "until the job ended"
-    tail = "   ".join(filter(None, [lost(finding, view, 0), tail])) if width >= LIMITED else ""
-    prefix = "s:" if selected else ""
-    return at_length(view, finding, width, tail, prefix, quiet=not selected)
+    loss, prefix = lost(finding, view, 0).strip(), "s:" if selected else ""
+    if loss and finding.severity == "info":
+        # Why the greatest of all may come last.
+        loss = f"slows no job   {loss}"
+    if width < LIMITED:
+        loss = tail = ""
+    return at_length(view, finding, width, tail, prefix, beside=loss, quiet=not selected)
 
 
 def draw_evidence(

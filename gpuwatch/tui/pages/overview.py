@@ -35,6 +35,7 @@ from gpuwatch.tui.pages.layout import (
     Panel,
     Title,
     chart_legend,
+    edge,
     edge_panel,
     filled,
     has_boxes,
@@ -57,8 +58,10 @@ from gpuwatch.tui.view import SORT_KEYS, RowKey, View
 
 _MEGABYTE = 1024 * 1024
 _CORE_WIDTH = 20
-_FULL_ROWS = 10
-"""Rows of a machine without a GPU before those of its cores."""
+_FULL_ROWS = 11
+"""Rows of a machine without a GPU before those of its cores, with their title."""
+_BUSY_PERCENT, _RESTS_PERCENT = 90.0, 10.0
+"""Means of a core from which on it stands out, and below which it steps back."""
 _HEAD_WIDTH, _RATE_WIDTH = 6, 8
 _HALVES_WIDTH = 76
 """A narrower screen has no room for both of two rates in half of it."""
@@ -84,7 +87,7 @@ def _host_rows(page: Page) -> int:
         snapshot = page.view.snapshot
         cores = () if snapshot is None else snapshot.host.core_percents or ()
         rows = -(-len(cores) // _core_columns(len(cores), page.width))
-        wanted = _FULL_ROWS + min(rows, max(0, room - _FULL_ROWS))
+        wanted = _FULL_ROWS + min(rows, max(-1, room - _FULL_ROWS))
     return max(1, min(wanted, room))
 
 
@@ -354,7 +357,7 @@ class _HostPainter:
     def full(self, rows: int) -> list[Line]:
         """Draw a machine without a GPU: a chart a line, then a chart for every core."""
         self._window = self._view.window
-        high = 3 if rows >= _FULL_ROWS else 1
+        high = 3 if rows >= _FULL_ROWS - 1 else 1
         lines = [*self._cpu(self._width, high), self._memory_line(self._width)]
         room = max(1, self._width - self._lead - 1)
         for one in _RATES:
@@ -362,12 +365,15 @@ class _HostPainter:
             ticks = {0: units.size(ceiling).replace(".0", "")}
             text = self._text(one)
             lines += self._charted(one.short, text, one.name, ceiling, self._width, ticks=ticks)
-        if rows >= _FULL_ROWS - 2:
+        if rows >= _FULL_ROWS - 3:
             self._view.chart_columns = room
             axis, _ = time_axis.draw(self._view, self._window, [(self._lead, room)], self._width)
             lines.append(axis)
         lines.append(self._facts(Row(self._width), _host_facts(self._host)))
-        return filled([*lines, *self._core_grid(rows - _FULL_ROWS)], self._width, rows)
+        if rows > _FULL_ROWS:
+            lines += edge(self._view.glyphs, self._width, Title("cores"))[0]
+            lines += self._core_grid(rows - _FULL_ROWS)
+        return filled(lines, self._width, rows)
 
     def _core_grid(self, rows: int) -> list[Line]:
         """Draw a small chart over time for each core, in columns, as many as fit."""
@@ -382,8 +388,13 @@ class _HostPainter:
                 series, shown = view.history.host_core(core), percents[core]
                 if view.timeline.moment is None:
                     shown = mean_shown(series, self._window)
-                row.add(right(units.percent(shown), 4), "text").add(" ")
-                drawn = view.chart(("core", core), series, cell - 11, 100.0, "host")
+                style, hue = "text", "area"
+                if shown is not None and shown >= _BUSY_PERCENT:
+                    style, hue = "value", "host"
+                elif shown is not None and shown < _RESTS_PERCENT:
+                    style = "dim"
+                row.add(right(units.percent(shown), 4), style).add(" ")
+                drawn = view.chart(("core", core), series, cell - 11, 100.0, hue)
                 row.add_runs(drawn[0], cell - 11)
             lines.append(row.line())
         return lines

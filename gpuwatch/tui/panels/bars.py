@@ -19,7 +19,7 @@ from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import OwnCost, Snapshot
 from gpuwatch.diagnosis.finding import LOST_AFTER_SECONDS, lost_gpus
-from gpuwatch.diagnosis.rule import STRAGGLER, GpuState
+from gpuwatch.diagnosis.rule import NO_ANSWER, STRAGGLER, GpuState
 from gpuwatch.tui.charts.strips import Glyphs, draw_column
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed, has_boxes
@@ -112,7 +112,7 @@ def _header_left(view: View, snapshot: Snapshot, *, of_job: bool) -> list[tuple[
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     """Return ``41% busy``, ``4.6 of 8 GPUs' time lost``, ``2 idle``, ``1.9kW``: what several GPUs
-    are used for; before that how many do not answer, and of how many it is known. Of time that is
+    are used for; before that which of them does not answer. Of time that is
     lost while GPUs are busy, how busy they are says nothing."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
@@ -120,8 +120,9 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     shown = [time_axis.shown_gpu(view, gpu).reading for gpu in snapshot.gpus]
     means = [one.busy_percent for one in shown]
     average = mean(means)
-    gone = sum(gpu.lost for gpu in snapshot.gpus)
-    parts = [f"{gone} gone"] if gone else []
+    gone = [units.gpu_label(gpu) for gpu in snapshot.gpus if gpu.lost]
+    silent = f"GPU {gone[0]}" if len(gone) == 1 else f"{len(gone)} of {len(means)} GPUs"
+    parts = [f"{silent}: {NO_ANSWER.word}"] if gone else []
     found, lost, busy = view.diagnosis, 0.0, 0.0
     if found is not None and found.watched_seconds >= LOST_AFTER_SECONDS:
         lost = lost_gpus(found.findings, snapshot)
@@ -129,7 +130,7 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
         busy = lost_gpus(those, snapshot)
     said = lost_in_words(lost, len(snapshot.gpus))
     if average is not None and not (said and 2 * busy > lost):
-        others = f"{units.plural(len(means) - gone, 'GPU')} " if gone else ""
+        others = f"the other{'s' if len(means) - len(gone) > 1 else ''} " if gone else ""
         parts.append(f"{others}{average:{1 if gone else 3}.0f}% busy")
     parts += [said] if said else []
     idle = sum([one is not None and one < _IDLE_PERCENT for one in means])

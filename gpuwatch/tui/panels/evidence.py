@@ -2,20 +2,23 @@
 the finding, and in the report of a job."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
 
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Evidence, RuledOut
 from gpuwatch.outputs.report.document import evidence_limit, evidence_value
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.pages.layout import Title, edge
-from gpuwatch.tui.panels.findings import cause
+from gpuwatch.tui.panels.findings import cause, how_to_read
 from gpuwatch.tui.panels.table import add_cells, add_headings
 from gpuwatch.tui.terminal.frame import Line, Row, width_of, wrapped
 from gpuwatch.tui.view import View
 
 LIMITED = 60
 """Width from which on evidence has a column for limits, and the list says how sure a finding is."""
-_LEAST_MEANING = 28
+_LEAST_NAME, _LEAST_MEANING = 24, 24
+_WORDS = {"correlation"}
 _INDENT = 3
 
 
@@ -34,12 +37,24 @@ def legend(evidence: Sequence[Evidence]) -> str:
     return f"+ speaks for it   - does not{unread}"
 
 
-def table(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line]:
-    """Yield a row for each reading: its value, where the limit lies, and what it means."""
+def table(view: View, evidence: Sequence[Evidence], width: int, gpu: str = "") -> Iterator[Line]:
+    """Yield a row for each reading: its value, where the limit lies, and what it means; without the
+    name of the ``gpu`` that the finding is about, where all are of it."""
     if not evidence:
         return
+    # Words beside numbers would push all of them aside.
+    evidence = [
+        replace(one, name=f"{one.name}, {one.unit}", unit=None) if one.unit in _WORDS else one
+        for one in evidence
+    ]
+    said = f"{gpu} " if all(one.name.startswith(f"{gpu} ") for one in evidence) else ""
+
+    def name(one: Evidence) -> list[str]:
+        return wrapped(clean(one.name.removeprefix(said), 60), cells) or [""]
+
+    cells = 60
     columns: list[Column[Evidence]] = [
-        Column("reading", lambda one: clean(one.name, 60), "text", style=lambda *_: "text"),
+        Column("reading", lambda one: name(one)[0], "text", style=lambda *_: "text"),
         Column("value", lambda one: clean(evidence_value(one), 200), style=lambda *_: "value"),
         Column("limit", lambda one: clean(evidence_limit(one), 200), style=lambda *_: "label"),
     ]
@@ -49,10 +64,11 @@ def table(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line
     else:
         bounds = max(5, bounds)
     room = width - 8 - max(5, values) - bounds - 2 * len(columns)
-    widths = (min(names, max(8, room)), max(5, values), bounds)
-    columns = [one._replace(width=cells) for one, cells in zip(columns, widths, strict=False)]
-    # What it means stands below where the names leave it no room.
-    beside = room - names >= _LEAST_MEANING
+    # Long names are broken for what it means, which stands below where that is not enough.
+    beside = room - min(names, _LEAST_NAME) >= _LEAST_MEANING
+    cells = min(names, room - _LEAST_MEANING if beside else max(8, room))
+    widths = (cells, max(5, values), bounds)
+    columns = [one._replace(width=wide) for one, wide in zip(columns, widths, strict=False)]
     row = Row(width).add("     ")
     add_headings(row, columns, style="dim", gap="  ")
     yield row.add("meaning" if beside else "", "dim").line()
@@ -63,12 +79,13 @@ def table(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line
         row = Row(width).add(" " * _INDENT).add(*mark)
         add_cells(row, columns, one, view.glyphs.ellipsis, "  ")
         indent = row.used
-        first, *rest = (wrapped(one.says, width - indent - 1) if beside else []) or [""]
+        says = one.says + (how_to_read(one.name) if one.value is None else "")
+        first, *rest = (wrapped(says, width - indent - 1) if beside else []) or [""]
         yield row.add(first).line()
-        for text in rest:
-            yield Row(width).add(" " * indent).add(text).line()
+        for part, text in zip_longest(name(one)[1:], rest, fillvalue=""):
+            yield Row(width).add(" " * (_INDENT + 2)).add(part).pad_to(indent).add(text).line()
         if not beside:
-            yield from paragraph(one.says, width, 7, "label")
+            yield from paragraph(says, width, 7, "label")
 
 
 def names(known: Sequence[RuledOut], width: int, heading: str = "") -> Iterator[Line]:

@@ -252,6 +252,11 @@ def undecided(unknown: Iterable[Unchecked]) -> dict[str, list[str]]:
     return causes
 
 
+def how_to_read(missing: str) -> str:
+    """Return the key that reads what is missing, in brackets; nothing where there is none."""
+    return " (S on the job's page samples them)" if missing.startswith("stacks") else ""
+
+
 # -- findings to choose from -----------------------------------------------------------------------
 
 
@@ -337,23 +342,35 @@ def _problem_look(view: View, problem: Problem) -> tuple[tuple[str, str], str, s
 def _signed(
     view: View, sign: tuple[str, str], text: str, style: str, width: int, room: int, most: int
 ) -> list[Line]:
-    """Draw ``text`` in ``room`` cells behind a sign in its style, in at most ``most`` lines. Where
-    there is room, only what is wrong has the colour of an error, and what to do stands below it."""
+    """Draw ``text`` in ``room`` cells behind a sign in its style, in at most ``most`` lines. Only
+    what is wrong has the colour of an error, and commands are bold; where there is room, what to do
+    stands below it."""
     text, room = clean(text), room - 3
     what = _FIRST_CLAUSE.match(text) if style == "error" else None
-    lines = [(line, style) for line in wrap(what[0] if what else text, room)]
-    if what:
-        lines += [(line, "value") for line in wrap(text[what.end() :], room)]
-    if len(lines) > most:
-        lines = [(line, style) for line in wrap(text, room, most=most)]
+    texts = [text] if what is None else [what[0].rstrip(":;"), text[what.end() + 1 :]]
+    if sum([len(wrap(one, room)) for one in texts]) > most:
+        texts = [text]
+    wrong = _WRONG.match(text) if style == "error" else None
+    red = len(wrong[0]) if wrong else 0
     rows: list[Row] = []
-    for line, look in lines:
-        row = Row(width).add("   " if rows else f" {sign[0]} ", sign[1])
-        rows.append(row.add(line.replace("…", view.glyphs.ellipsis), look))
+    for one in texts:
+        is_command = False
+        for line in wrap(one, room, most=most):
+            row = Row(width).add("   " if rows else f" {sign[0]} ", sign[1])
+            shown = line.replace("…", view.glyphs.ellipsis)
+            row.add(shown[:red], "error")
+            for number, part in enumerate(shown[red:].split("`")):
+                is_command ^= number > 0
+                plain_style = "text" if style == "error" else style
+                row.add(part, "value" if is_command else plain_style)
+            # A line ends where a blank was.
+            red = max(0, red - len(line) - 1)
+            rows.append(row)
     return [row.line() for row in rows]
 
 
 _FIRST_CLAUSE = re.compile(r".+?[:;.](?= )")
+_WRONG = re.compile(r".+?(?=, so |[:;.] |$)")
 
 
 def _problems_are_grave(view: View) -> bool:
@@ -632,16 +649,20 @@ def at_length(
     tail: str = "",
     prefix: str = "",
     *,
+    beside: str = "",
     most: int = 2,
     named: bool = True,
     quiet: bool = False,
 ) -> list[Line]:
-    """Return its sentence, and below it what to do, how much faster that makes it, and what is
-    lost; at the right ``tail``, which says that itself. In less room the advice is brief, and what
-    else has none is left out. Where ``most`` allows a third line, it says what is known of the
-    finding: what is lost, how sure it is and since when, and whose job it is (where that is to be
-    ``named``). ``quiet``: only its sign is in colour, and nothing bold."""
-    first = _begin(view, finding, width, width, prefix, quiet=quiet)
+    """Return its sentence, with ``beside`` at the right, and below it what to do, how much faster
+    that makes it, and what is lost; at the right ``tail``, which says that itself. In less room the
+    advice is brief, and what else has none is left out. Where ``most`` allows a third line, it says
+    what is known of the finding: what is lost, how sure it is and since when, and whose job it is
+    (where that is to be ``named``). ``quiet``: only its sign is in colour, and nothing bold."""
+    room = width - (width_of(beside) + len(_GAP) if beside else 0)
+    first = _begin(view, finding, width, room, prefix, quiet=quiet)
+    if beside:
+        first.pad_to(width - width_of(beside) - 1).add(beside, "label" if quiet else "value")
     second = Row(width, prefix=prefix).add("   ")
     free, indent, apart = second.room - 1, second.used, most > 2
     least = "no action needed: this is for information"
@@ -660,9 +681,9 @@ def at_length(
     loss = longest(every_loss, gain, tail)
     gain = longest(every_gain, loss, tail)
     look = "label" if not finding.advice else "text" if quiet else "value"
-    beside = sum([width_of(one) + len(_GAP) for one in (gain, loss, tail) if one])
-    text, row, lines = changes(finding, free - beside) or least, second, [second]
-    row.add(shortened(text, free - beside, view.glyphs.ellipsis), look)
+    room = free - sum([width_of(one) + len(_GAP) for one in (gain, loss, tail) if one])
+    text, row, lines = changes(finding, room) or least, second, [second]
+    row.add(shortened(text, room, view.glyphs.ellipsis), look)
     for one in filter(None, (gain, loss)):
         row.add(_GAP).add(one, "label")
     if apart:

@@ -6,7 +6,6 @@ step with a slower rank is waiting, not work.
 """
 
 import re
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -48,7 +47,7 @@ from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
 from gpuwatch.tui.panels.findings import about_gpu, rule_of, severity_sign, style_of
 from gpuwatch.tui.panels.table import hidden, script_of
-from gpuwatch.tui.panels.time_axis import past_column, shown_gpu
+from gpuwatch.tui.panels.time_axis import clock, past_column, shown_gpu
 from gpuwatch.tui.terminal.frame import (
     Line,
     Row,
@@ -58,6 +57,7 @@ from gpuwatch.tui.terminal.frame import (
     left,
     right,
     spots,
+    width_of,
 )
 from gpuwatch.tui.view import View
 
@@ -137,6 +137,12 @@ def _metric(
     return Metric(field, field.text(value, limit), field.text(value), value, scale, mood)
 
 
+def clock_metric(gpu: Gpu) -> Metric:
+    """Return the clock of ``gpu`` against its highest."""
+    most = gpu.identity.sm_clock_max_mhz
+    return _metric(gpu.reading, "sm_clock_mhz", most, most)
+
+
 def scaled_metrics(view: View, gpu: Gpu, columns: int) -> Metrics:
     """Return ``metrics`` with every scale there is: ``columns`` is how much of the past is
     shown."""
@@ -211,7 +217,7 @@ def used_by(view: View, uuid: GpuKey) -> tuple[str, str]:
 def notes(gpu: Gpu) -> list[Run]:
     """Return what is unusual about a GPU, most important first, as (text, style)."""
     if gpu.lost:
-        return [("GPU does not answer", "error")]
+        return [(NO_ANSWER.word, NO_ANSWER.hue)]
     reading = gpu.reading
     throttled, late = throttle_text(reading), _late_text(reading)
     out = [] if throttled is None else [throttled]
@@ -555,6 +561,20 @@ def _recent(view: View, gpu: Gpu) -> Sequence[Column | None]:
     return series.columns(end, _COARSE_SECONDS, int(_RECENT_SECONDS / _COARSE_SECONDS))
 
 
+def add_value(
+    row: Row, metric: Metric, glyphs: Glyphs, width: int = 0, *, brief: bool = False
+) -> Row:
+    """Add the number, flush right in ``width`` cells (0: as many as it takes), and in a quieter
+    tone its limit."""
+    sign = glyphs.warning if metric.mood == "warn" else ""
+    text = sign + (metric.brief if brief else metric.text)
+    number, slash, limit = right(text, width or width_of(text)).partition("/")
+    style = "dim" if metric.value is None else metric.mood or "value"
+    if style == THROTTLED.hue:
+        style = "throttled value"
+    return row.add(number, style).add(slash + limit, "label")
+
+
 def gauge(glyphs: Glyphs, share: float, width: int, style: str) -> list[Run]:
     """Draw a line on a track, to half a cell: how much of a limit is reached, now. Only what is at
     its limit is full, and only nothing is empty."""
@@ -589,6 +609,9 @@ _NARROW, _ALIGNED, _BROAD = 60, 76, 120
 page begin in one column; from the last on a line has the names of GPUs that differ."""
 _TICK_ROWS = 3
 """A chart of so many rows has ticks."""
+_LAST_READ = ("power_watts", "temperature_celsius", "memory_used_bytes")
+_LAST_SECONDS = 5.0
+"""Readings that are said of a GPU from before it was lost, and the time that they are means of."""
 _LESS_POWER, _MORE_POWER = 12, 24
 """Rows of a stacked GPU from which on its power has two, and three."""
 _FACTS_BESIDE = 14
@@ -814,21 +837,22 @@ class GpuPainter:
 
     def _silent_since(self, gpu: Gpu) -> list[str]:
         """Return since when a GPU does not answer, where that is known."""
+        since = self._silent_from(gpu)
+        return [] if since is None else [f"since {clock(self._view, since)}"]
+
+    def _silent_from(self, gpu: Gpu) -> float | None:
+        """Return that moment on the history's clock."""
         view = self._view
-        found = [] if view.timeline.moment is not None else about_gpu(view.diagnosis, gpu.uuid)
+        if view.snapshot is None or view.timeline.moment is not None:
+            return None
+        found = about_gpu(view.diagnosis, gpu.uuid)
         since = [one.since_unix_seconds for one in found if rule_of(one.rule).means is NO_ANSWER]
-        return [f"since {time.strftime('%H:%M:%S', time.localtime(at))}" for at in since if at]
+        now = view.snapshot.monotonic_seconds - view.snapshot.taken_at_unix_seconds
+        return next((now + at for at in since if at is not None), None)
 
     def _add_value(self, row: Row, metric: Metric, width: int, *, brief: bool = False) -> Row:
-        """Add the number, flush right in ``width`` cells, and in a quieter tone its limit."""
-        sign = self._glyphs.warning if metric.mood == "warn" else ""
         brief = brief or (self._alike and self._style is not GpuStyle.STACKED)
-        text = right(sign + (metric.brief if brief else metric.text), width)
-        number, slash, limit = text.partition("/")
-        style = "dim" if metric.value is None else metric.mood or "value"
-        if style == THROTTLED.hue:
-            style = "throttled value"
-        return row.add(number, style).add(slash + limit, "label")
+        return add_value(row, metric, self._glyphs, width, brief=brief)
 
     def _gauge(self, metric: Metric, width: int) -> list[Run]:
         """Draw how much of its limit is reached, now; blank where either is not known."""
@@ -912,6 +936,8 @@ class GpuPainter:
             heading.pad_to(LEAD).add(f"{memory.field.label} ", "label")
             self._add_value(heading, memory, len(memory.text)).add("  ")
             lines = [self._add_gauges(heading, memory, temperature).line()]
+        elif state is NO_ANSWER:
+            lines = [self._add_texts(heading, gpu, []).line(), self._last_read(gpu)]
         else:
             heading.pad_to(LEAD - 2)
             gauges = self._add_gauges(self._begin_memory(memory), memory, temperature)
@@ -919,9 +945,26 @@ class GpuPainter:
         tall = rows - high - len(lines)
         chart, words = self._busy(gpu, busy, state, LEAD, room, tall)
         words = self._with_facts(gpu, words, tall - 1) if beside else words
-        lines += self._labelled(busy, chart, words, scale_marks(tall))
+        marks, limit = scale_marks(tall), {0: power.limit_text}
+        if state is NO_ANSWER:
+            # No number stands before them.
+            marks, limit = {0: marks.get(0, "")}, {}
+        lines += self._labelled(busy, chart, words, marks)
         watts = self._chart(gpu, power, power.mood or "area", room, high)
-        return lines + self._labelled(power, watts, [], {0: power.limit_text})
+        return lines + self._labelled(power, watts, [], limit)
+
+    def _last_read(self, gpu: Gpu) -> Line:
+        """Return what was read last before a GPU no longer answered, as far as that is kept."""
+        since, texts = self._silent_from(gpu), list[str]()
+        for name in (busy_name(gpu.reading), *_LAST_READ):
+            series = self._view.history.gpu(gpu.uuid, name)
+            if since is None or series is None:
+                continue
+            columns = series.columns(since, _LAST_SECONDS, 2)
+            if last := next((one for one in reversed(columns) if one is not None), None):
+                texts.append(GPU[name].text(last[1]))
+        row = Row(self._width).add("  ").add("last read" if texts else "", "label").pad_to(LEAD)
+        return row.add(f"busy {'  '.join(texts)}" if texts else "", "label").line()
 
     def _begin_number(self, metric: Metric) -> Row:
         """Begin a line with a label and its number."""

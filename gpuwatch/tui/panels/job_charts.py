@@ -37,7 +37,6 @@ from gpuwatch.tui.panels.gpus import (
     FED,
     IN_STEP,
     LEAD,
-    gauge,
     held_up,
     idle_said,
     scaled_metrics,
@@ -104,14 +103,12 @@ class Trace:
     words: Sequence[tuple[str, str, str]] = ()
     """Words below the label, where the chart is high enough: a word, the number that
     goes with it, and their style."""
-    share: float | None = None
-    """How much of its limit is reached now, of a reading that hardly moves: one row is a gauge."""
-    now: str = ""
-    """Number that stands behind the chart, where there is room."""
     owner: Owner | None = None
     """Job that it is of, where it is known when that began."""
     hue: str = "label"
     """The style of what it is called: of a part of a whole, or of a state, that of its chart."""
+    is_level: bool = False
+    """A line shows it, and no area: it is no amount that adds up over time."""
     parts: "Trace | None" = None
     """Chart of this and of what else its time goes to, in its place where words have room."""
 
@@ -497,7 +494,7 @@ def gpu_traces(view: View, gpus: Sequence[Gpu], *, with_state: bool = False) -> 
             kind="gpu",
             label=f"GPU {units.gpu_label(gpu)} busy",
             short=f"gpu {units.gpu_label(gpu)}",
-            text="lost" if gpu.lost else units.percent(gpu.reading.busy_percent),
+            text=units.percent(None if gpu.lost else gpu.reading.busy_percent),
             style=FED.hue,
             series=view.history.gpu(gpu.uuid, "busy_percent"),
             held=held_up(view, gpu.uuid),
@@ -530,6 +527,8 @@ def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
     )
 
 
+LEVELS = ("temperature_celsius", "sm_clock_mhz")
+"""Readings that are levels, and hardly vary: more of them does not add up to anything."""
 _NAMES = {"pcie_rx_bytes_per_second": "PCIe rx", "sm_active_percent": "SM active"}
 _SAYS = {THROTTLED, WAITING, UNDERUSED}
 """States whose hue the chart has that shows them: a straggler is the one that works."""
@@ -576,6 +575,7 @@ def metric_trace(
         held=held,
         words=[state_said(state, found)] if among else (),
         hue=state.hue if among else "label",
+        is_level=name in LEVELS,
     )
 
 
@@ -782,11 +782,8 @@ def _chart(
         ticks = whole or {0: trace.top}
     key = "job", trace.kind, trace.label
     held, style = trace.held, trace.style if trace.held is None else FED.hue
-    if rows == 1 and trace.share is not None:
-        chart = [gauge(view.glyphs, trace.share, chart_width, style)]
-    else:
-        size = chart_width, limit, style, rows, window
-        chart = view.chart(key, trace.series, *size, held, trace.owner)
+    size = chart_width, limit, style, rows, window
+    chart = view.chart(key, trace.series, *size, held, trace.owner, is_level=trace.is_level)
     out = []
     for number, drawn in enumerate(chart):
         row = Row(width)
@@ -804,7 +801,7 @@ def _chart(
         else:
             row.add_runs(drawn, chart_width)
         if number == 0 and beside:
-            text = trace.now or _reach(view, trace)
+            text = _reach(view, trace)
             row.add(right(text if width_of(text) <= beside else "", beside), "dim")
         out.append(row.line())
     return out

@@ -167,7 +167,7 @@ class Palette(dict[str, Style]):
         hue, bold, reverse = _LOOKS.get(name, (name, None, False))
         foreground = self._hues.get(hue, self._hues["text"])
         background = base = "default" if self._ansi else self._hues[_GROUNDS[surface]]
-        if tint and not (self._ansi or surface):
+        if tint and not self._ansi and surface in ("", "b"):
             ground = Color.parse(background)
             share = _REST if lost else _TINT
             background = ground.blend(Color.parse(self._hues[tint]), share).hex

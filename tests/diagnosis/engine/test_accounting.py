@@ -51,6 +51,29 @@ def test_windows_that_overlap_count_once() -> None:
     assert _cost(engine.diagnosis.findings[0])[1] == pytest.approx(0.6 * 60, rel=0.12)
 
 
+def test_a_loss_that_begins_or_ends_within_a_window_is_counted_for_as_long_as_it_lasts() -> None:
+    """A clock that is a fifth lower for two minutes costs 24 s, though each window says what it
+    cost on average."""
+
+    def check(one: Window) -> Verdict:
+        lost = 1.0 - (one.gpus[0].sm_clock_busy_mhz or 2000.0) / 2000.0
+        return e.firing(lost_share=lost) if lost > 0.01 else e.CLEAR
+
+    engine = Engine([replace(e.rule_of("fault", check), lost_while_busy=True)])
+    identity = GpuIdentity(index=0, uuid="GPU-0", name="card")
+    costs = dict[int, float]()
+    for second in range(280):
+        clock = 1600 if 100 <= second < 220 else 2000
+        reading = GpuReading(busy_percent=99.0, sm_clock_mhz=clock)
+        engine.push(replace(e.snapshot(second), gpus=(Gpu(identity=identity, reading=reading),)))
+        for finding in engine.diagnosis.findings:
+            costs[second] = _cost(finding)[1]
+    assert costs[160] == pytest.approx(0.2 * 60, rel=0.12)
+    assert costs[219] == pytest.approx(0.2 * 120, rel=0.12)
+    # That it is over shows at the next look, up to twenty seconds later.
+    assert costs[max(costs)] == pytest.approx(0.2 * (120 + 20), rel=0.12)
+
+
 def test_two_causes_do_not_count_the_same_time() -> None:
     """Together they lost no more than the GPU idled."""
     says = {

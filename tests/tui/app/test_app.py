@@ -19,7 +19,7 @@ from gpuwatch.tui.charts.strips import (
     UNICODE,
 )
 from gpuwatch.tui.display import Display, theme_name
-from gpuwatch.tui.keys import described
+from gpuwatch.tui.keys import BESIDE, described
 from gpuwatch.tui.pages.dialogs import Help
 from gpuwatch.tui.pages.findings import EvidenceScreen
 from gpuwatch.tui.pages.job import ReportScreen
@@ -138,13 +138,11 @@ async def test_a_bug_prints_no_variables() -> None:
 
 
 async def test_keys_for_other_gpus_are_not_hinted_where_there_is_one() -> None:
-    """Neither below a GPU's page nor in the help."""
+    """The footer of a GPU's page has none."""
     for gpus in (1, 2):
         async with driven(scene("healthy", gpus), (120, 40)) as drive:
             await drive.press("enter")
             assert ("other GPU" in drive.lines[-1]) is (gpus == 2)
-            await drive.press("question_mark")
-            assert ("next GPU" in drive.dialog.text) is (gpus == 2)
 
 
 async def test_the_help_fits_a_screen_of_120_by_40() -> None:
@@ -154,10 +152,31 @@ async def test_the_help_fits_a_screen_of_120_by_40() -> None:
         await drive.press("question_mark")
         lines = drive.dialog.canvas.lines
         text = "\n".join(map(plain, lines))
-        assert all(part in text for _, keys in described(replay=False) for part in keys[-1][2:4])
-        assert all(f"{state.word:<12}{state.meaning}" in text for state in STATES)
+        keys = [key for _, some in described(replay=False) for key in some if key.place != BESIDE]
+        assert all(part in text for key in keys for part in (key.shown, key.help))
+        assert all(f"{state.word:<10}{state.meaning}" in text for state in STATES)
         assert "nothing names the process" in text
         assert UNICODE.thumb not in text
+
+
+async def test_the_help_shows_what_fills_mean_and_which_keys_come_first() -> None:
+    """Each state has cells of its chart before it; keys that are seldom used step back."""
+    async with driven(scene("healthy", 1), (120, 40)) as drive:
+        await drive.press("question_mark")
+        runs = [run for line in drive.dialog.canvas.lines for run in line]
+        before = {
+            text.strip(): runs[place - 1][1].removeprefix("b:")
+            for place, (text, _) in enumerate(runs)
+            if place
+        }
+        assert before["fed"] == "fed.0"
+        assert before["starved"].startswith("starved/starved.")
+        assert before["throttled"].startswith("fed+throttled.")
+        assert before["waiting"].startswith("fed+waiting.")
+        styles = {text.strip(): style.removeprefix("b:") for text, style in runs}
+        assert styles["the diagnosis: what is wrong, and why"] == "value"
+        assert styles["back to live"] == "text"
+        assert styles["refresh more or less often"] == "label"
 
 
 @pytest.mark.parametrize(("width", "seen"), [(200, {"edge"}), (184, {"text"})])

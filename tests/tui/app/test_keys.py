@@ -357,6 +357,9 @@ async def help_dialog(drive: Driven, key: str) -> None:
     await drive.press(key)
     for _, keys in tables.described(replay=False):
         for bound in keys:
+            if bound.place == tables.BESIDE:
+                assert all(part in drive.dialog.text for part in bound.shown.split())
+                continue
             assert bound.shown in drive.dialog.text
             assert bound.help in drive.dialog.text
 

@@ -527,20 +527,95 @@ def test_where_a_finding_stands_is_said_in_two_lines(fields: dict[str, float], s
     assert "what to do" in shown[below + 2]
 
 
-def test_what_was_ruled_out_is_named_first_and_reasoned_last() -> None:
-    """Below the evidence the names alone, below all else the reasons, which a copy has at once; on
-    wide pages they stand beside the evidence."""
+def test_why_other_causes_were_ruled_out_comes_before_what_the_rule_is() -> None:
+    """It stands below the evidence, and on wide pages beside it."""
     what = scene("starved", 1)
     one = starved(what.now)
     view = view_of(what, diagnosis=diagnosis(what.now, one))
     text = "\n".join(texts(draw_evidence(view, one, 80, 90, 0, documentation="About.")[0].lines))
-    places = [text.index(words) for words in ("evidence,", "I/O, checkpoint pauses", " about: ")]
+    places = [text.index(words) for words in ("evidence,", "no worker waits for a disk", "about: ")]
     assert sorted(places) == places
-    assert text.count("no worker waits for a disk") == 1
-    assert text.index("no worker waits for a disk") > places[-1]
     assert "ruled out\n   loader waits for I/O" in findings.plain_text(view, one)
     wide = texts(draw_evidence(view, one, 200, 50, 0, documentation="About.")[0].lines)
     assert any("reading" in line and "no worker waits for a disk" in line for line in wide)
+
+
+def test_the_list_shows_what_speaks_for_the_chosen_finding() -> None:
+    """What speaks against other causes is on its page, and its name is the title of the rest."""
+    what = scene("starved", 1)
+    view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now)))
+    text = "\n".join(texts(findings.draw_findings(view, 120, 40).lines))
+    assert "GPU 0: loader is CPU-bound" in text
+    assert "the workers are at the limit" in text
+    assert "ruled out" not in text
+    assert "what to do" not in text
+
+
+def test_what_each_finding_lost_ends_its_first_line() -> None:
+    """A note says why it comes last all the same: it slows no job."""
+    what = scene("starved", 2)
+    note = dataclasses.replace(
+        starved(what.now, 1), rule="idle_holding_memory", severity="info", lost_share=1.0
+    )
+    found = (starved(what.now, lost_share=0.38), note)
+    view = view_of(what, diagnosis=diagnosis(what.now, *found))
+    lines = texts(findings.draw_findings(view, 120, 40).lines)
+    ends = [line.rstrip("\u2502 ") for line in lines if line.rstrip("\u2502 ").endswith(" lost")]
+    assert [end.split("   ")[-1].strip() for end in ends] == ["38% lost", "100% lost"]
+    assert ends[1].endswith("slows no job   100% lost")
+
+
+def test_numbers_beside_charts_are_of_the_time_of_the_finding() -> None:
+    """What was before it, in a chart of more time, would water them down."""
+    what = scene("throttled", 1, seconds=90)
+    engine = new_engine()
+    for snapshot in what.past:
+        engine.push(snapshot)
+    engine.finish()
+    (found,) = engine.diagnosis.causes[:1]
+    assert found.rule == "thermal_throttle"
+    assert found.since_unix_seconds is not None
+    ago = what.now.taken_at_unix_seconds - found.since_unix_seconds
+    mark = FindingMark(
+        rule=found.rule,
+        severity=found.severity,
+        summary="",
+        gpus=found.gpus,
+        begin_seconds=what.now.monotonic_seconds - ago,
+    )
+    view = view_of(what, diagnosis=engine.diagnosis, spans=(mark,))
+    lines = texts(draw_evidence(view, found, 80, 24, 0, documentation=None)[0].lines)
+    assert any("means since then" in line for line in lines)
+    numbers = "\n".join(lines)
+    busy, effective, clock = [
+        float(re.search(pattern, numbers)[1])  # type: ignore[index]
+        for pattern in (r"busy +(\d+)%", r"effective +(\d+)%", r"clock +(\d+)MHz")
+    ]
+    assert effective == pytest.approx(busy * clock / 1980.0, abs=2.0)
+
+
+def test_a_long_name_of_a_reading_is_broken_for_what_it_means() -> None:
+    """The meaning keeps its column at 80 cells."""
+    what = scene("starved", 1)
+    long = Evidence("main thread's CPU while the GPU idles", 4.0, "%", 60.0, "it waits")
+    one = starved(what.now, evidence=(long,))
+    view = view_of(what, diagnosis=diagnosis(what.now, one))
+    lines = texts(draw_evidence(view, one, 80, 90, 0, documentation=None)[0].lines)
+    at = next(place for place, line in enumerate(lines) if "main thread's CPU" in line)
+    assert re.search(r"\+ main thread's CPU while the +4%  .* it waits", lines[at])
+    assert lines[at + 1].strip("\u2502 ") == "GPU idles"
+
+
+def test_readings_of_one_gpu_are_not_named_by_it() -> None:
+    """The sentence has its number; where it has another, or two, each reading has its own."""
+    what = scene("starved", 2)
+    readings = [Evidence(f"GPU {number} busy", 47.0, "%", 80.0, "low") for number in (0, 1)]
+    for about, evidence, named in ((0, readings[:1], False), (1, readings[:1], True),
+                                   (0, readings, True)):  # fmt: skip
+        one = starved(what.now, about, evidence=tuple(evidence))
+        view = view_of(what, diagnosis=diagnosis(what.now, one))
+        lines = texts(draw_evidence(view, one, 80, 90, 0, documentation=None)[0].lines)
+        assert any("+ GPU 0 busy" in line for line in lines) == named
 
 
 def test_charts_of_a_finding_have_the_rows_that_nothing_else_has() -> None:
@@ -550,7 +625,7 @@ def test_charts_of_a_finding_have_the_rows_that_nothing_else_has() -> None:
     view = view_of(what, diagnosis=diagnosis(what.now, starved(what.now)))
 
     def rows(summary: str, height: int) -> int:
-        one = starved(what.now, summary=summary)
+        one = starved(what.now, summary=summary, short=())
         shown = texts(draw_evidence(view, one, 120, height, 0, documentation=None)[0].lines)
         first = next(n for n, line in enumerate(shown) if "GPU 0 busy" in line)
         return next(n for n, line in enumerate(shown) if "2 workers" in line) - first
@@ -605,7 +680,7 @@ def test_a_lost_gpu_is_said_once() -> None:
     for each in (view, view_of(busy_at(what.now, 1200, 0.0), history=what.history)):
         shown = texts(evidence_body(each, one, 120, tall=40)[0])
         top = next(n for n, line in enumerate(shown) if "its last 30 seconds" in line)
-        assert shown[top + 1].split()[:4] == ["GPU", "1", "busy", "lost"]
+        assert shown[top + 1].split()[:4] == ["GPU", "1", "busy", "-"]
         assert "█" * 20 in shown[top + 3]
 
 

@@ -80,9 +80,10 @@ def test_memory_without_errors_is_one_line() -> None:
 
     def health(**fields: Any) -> list[tuple[str, str]]:
         groups, _ = grouped_readings(gpu(**(counts | fields)))
-        return [(label, text) for label, text, _ in groups["health"]]
+        return [(label, text) for label, text, _ in groups["links, health"]]
 
-    assert health() == [("ECC", "no errors, no remaps")]
+    assert health()[-1] == ("ECC", "no errors, no remaps")
+    assert not [label for label, _ in health() if label.startswith(("ECC ", "remap"))]
     assert ("ECC corrected", "2") in health(ecc_corrected_count=2)
     assert ("remap pending", "yes") in health(remapped_rows_pending=True)
     unread = health(remapped_rows_failed=None)
@@ -93,7 +94,7 @@ def test_memory_without_errors_is_one_line() -> None:
 def test_readings_stand_in_groups_with_a_heading_each() -> None:
     """A group of which nothing was read has none."""
     text = whole(view_of(scene("healthy", 1)), 80)
-    for heading in ("activity", "memory, power, clocks", "links", "health", "identity"):
+    for heading in ("activity", "memory", "power, clocks", "links, health", "identity"):
         assert re.search(rf" {heading}( |$)", text, re.MULTILINE), heading
     bare = snapshot(gpus=(gpu(busy_percent=0.0),))
     assert " links" not in whole(view_of(bare), 80)
@@ -198,23 +199,58 @@ def test_a_gpu_of_which_nothing_was_found_says_so() -> None:
     assert "nothing found on this GPU (1 elsewhere: d)" in "\n".join(lines_of(view, 120, 40))
 
 
-def test_readings_of_now_stand_behind_the_charts_of_means() -> None:
-    """The first says so, and none is there at a moment of the past or without room."""
+def test_readings_of_now_stand_below_the_means() -> None:
+    """Charts with room for them have them, but not of a moment of the past."""
     view = view_of(scene("starved", 1))
-    busy = next(line for line in lines_of(view, 80, 24) if re.search(r"^ *busy ", line))
-    assert re.search(r" now +\d+%$", busy.rstrip())
-    assert not any(" now " in line for line in lines_of(view, 60, 24))
+    lines = lines_of(view, 120, 40)
+    for label, unit in (("busy", "%"), ("power", "W")):
+        at = next(place for place, line in enumerate(lines) if re.search(rf"^\W*{label} ", line))
+        assert re.search(rf"^\W*now +\d+{unit} ", lines[at + 1])
     view = view_of(scene("starved", 1), timeline=Timeline(cursor_seconds=990.0))
-    assert not any(" now " in line for line in lines_of(view, 80, 24))
+    assert not any(re.search(r"^\W*now ", line) for line in lines_of(view, 120, 40))
+
+
+def test_charts_go_to_the_edge() -> None:
+    """Readings of now stand before them, and nothing behind."""
+    lines = lines_of(view_of(scene("healthy", 1)), 80, 24)
+    row = next(line for line in lines if re.search(r"^ *busy ", line))
+    assert len(row.rstrip()) == 79
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_levels_stand_above_the_charts_with_their_limits(width: int) -> None:
+    """Gauges are in one line where it has room for them; they have no place on the time axis."""
+    lines = lines_of(view_of(scene("healthy", 1)), width, 24)
+    busy = next(place for place, line in enumerate(lines) if re.search(r"^\W*busy ", line))
+    above = "\n".join(lines[:busy])
+    for text in ("31.6/140.4G", "/87C", "/1980MHz"):
+        assert text in above
+    assert len([line for line in lines[:busy] if "\u2501" in line]) == (3 if width < 60 else 1)
+
+
+def test_a_level_that_was_found_to_be_the_fault_has_a_chart() -> None:
+    """A GPU that is too hot has those of its clock and its temperature below how busy it is."""
+    what = scene("throttled", 1)
+    found = starved(what.now, rule="thermal_throttle", short=())
+    lines = lines_of(view_of(what, diagnosis=diagnosis(what.now, found)), 120, 40)
+    rows = [line for line in lines if re.search(r" (100|1980|87C)\u2502", line)]
+    assert [line[1:14].strip() for line in rows][:3] == ["busy", "SM clock", "temperature"]
+
+
+def test_who_uses_a_gpu_is_seen_at_once() -> None:
+    """A page that is too low for all its readings has the processes above them."""
+    what = scene("starved", 1)
+    pid = next(one.pid for one in what.now.processes if one.gpu_uuid)
+    assert any(f" {pid} " in line for line in lines_of(view_of(what), 80, 24))
 
 
 def test_what_a_gpu_does_stands_beside_its_name() -> None:
-    """With the reason why it is throttled in place of the word; one that is gone does not
-    answer."""
+    """With the reason why it is throttled in place of the word; one that is gone has
+    the same word as elsewhere."""
     for scenario, said in (
         ("throttled", "throttled: thermal"),
         ("healthy", "fed"),
-        ("lost", "GPU does not answer"),
+        ("lost", "no answer"),
     ):
         what = scene(scenario, 2)
         gone = next((gpu for gpu in what.now.gpus if gpu.lost), what.now.gpus[0])
@@ -227,11 +263,12 @@ def test_a_label_stands_together_with_its_number_on_wide_screens() -> None:
     """More columns of readings instead, and a blank line between two groups in one."""
     lines = lines_of(view_of(scene("healthy", 1)), 200, 50)
     heads = next(line for line in lines if " activity " in line)
-    starts = [heads.index(f"{name} ") for name in ("activity", "links", "memory,", "health")]
+    names = ("activity", "memory", "power, clocks", "links, health", "identity")
+    starts = [heads.index(f"{name} ") for name in names]
     assert all(0 < later - one <= 44 for one, later in pairwise(starts))
     narrow = lines_of(view_of(scene("healthy", 1)), 120, 40)
-    at = next(place for place, line in enumerate(narrow) if re.search(r" links  ", line))
-    assert not narrow[at - 1][1:40].strip()
+    at = next(place for place, line in enumerate(narrow) if re.search(r" links, health  ", line))
+    assert not narrow[at - 1][41:80].strip()
 
 
 def test_zeros_that_say_nothing_are_in_one_line() -> None:

@@ -315,11 +315,45 @@ def test_charts_of_cores_leave_no_hole_and_have_their_means() -> None:
         cores = (100.0 if second % 2 else 0.0, *[50.0] * 31)
         now = snapshot(at=float(second), host=Host(name="box", core_percents=cores))
         store.push(now)
-    lines = list(map(plain, overview.draw_host(View(snapshot=now, history=store), 118, 18)))
+    lines = list(map(plain, overview.draw_host(View(snapshot=now, history=store), 118, 19)))
+    assert any(" cores " in line for line in lines)
     rows = [re.findall(r" (\d+) +(\d+)% ", line) for line in lines if "▇" in line or "▄" in line]
     rows = [row for row in rows if len(row) > 1]
     assert [len(row) for row in rows] == [4] * 8
     assert {core: percent for row in rows for core, percent in row}["0"] in {"49", "50", "51"}
+
+
+def test_cores_that_are_full_stand_out_and_idle_ones_step_back() -> None:
+    """Numbers and charts do, each by its mean."""
+    store = Store()
+    for second in range(60):
+        now = snapshot(
+            at=float(second), host=Host(name="box", core_percents=(100.0, 50.0, 1.0, 50.0))
+        )
+        store.push(now)
+    drawn_lines = overview.draw_host(View(snapshot=now, history=store), 118, 12)
+    said = [(text.split()[-1], style) for text, style in drawn_lines[-1] if "%" in text]
+    said = [one for one in said if one[1] in ("value", "text", "dim")]
+    assert said == [("100%", "value"), ("50%", "text"), ("1%", "dim"), ("50%", "text")]
+    hues = [style.partition(".")[0] for _, style in drawn_lines[-1]]
+    assert [hue for hue in hues if hue in ("host", "area")] == ["host", "area", "area", "area"]
+
+
+def test_of_a_driver_that_fails_only_the_cause_is_red_and_commands_are_bold() -> None:
+    """What to do has its own line, without the marks that a command has in a text."""
+    says = "The module is not loaded, so no GPU can be read: try `sudo modprobe nvidia`, then look."
+    now = dataclasses.replace(
+        snapshot(gpus=()), problems=(Problem(source="nvml", message=says, severity="error"),)
+    )
+    lines = overview.draw(view_of(now), 80, 24).lines[1:3]
+    assert [plain(line).strip() for line in lines] == [
+        "\u25a0 The module is not loaded, so no GPU can be read",
+        "try sudo modprobe nvidia, then look.",
+    ]
+    runs = [(text.strip(), style) for line in lines for text, style in line]
+    assert ("\u25a0 The module is not loaded", "error") in runs
+    assert (", so no GPU can be read", "text") in runs
+    assert ("sudo modprobe nvidia", "value") in runs
 
 
 def test_bars_of_cores_are_drawn_anew_every_two_seconds() -> None:
@@ -881,14 +915,14 @@ def test_the_title_of_charts_says_what_their_lines_mean(gpus: int, span: int, sa
 
 
 def test_the_header_counts_gpus_that_are_gone_apart_from_time_that_is_lost() -> None:
-    """In words that cannot be mixed up; where none is gone and no time is lost, neither is said."""
+    """Their word is that of their state; where all answer and no time is lost, neither is said."""
     gone, fed = scene("lost", 2), scene("healthy", 2)
     watched = diagnosis(gone.now, starved(gone.now))
-    line = drawn(view_of(gone, diagnosis=watched), 120, 40)[0]
-    assert re.search(r" 1 gone  1 GPU +\d+% busy ", line)
+    line = drawn(view_of(gone, diagnosis=watched), 140, 40)[0]
+    assert re.search(r" GPU 1: no answer  the other +\d+% busy ", line)
     assert re.search(r" \d\.\d of 2 GPUs' time lost ", line)
     calm = drawn(view_of(fed, diagnosis=nothing(fed.now)), 120, 40)[0]
-    assert "gone" not in calm
+    assert "no answer" not in calm
     assert "lost" not in calm
 
 
@@ -907,10 +941,28 @@ def test_a_gpu_that_is_gone_says_since_when_and_nothing_stale(size: tuple[int, i
     lines = drawn(view, *size)
     between = "  92% sure," if size == (120, 40) else ""
     assert any(f"100% lost{between} since {clock}" in line for line in lines)
-    at = next(place for place, line in enumerate(lines) if " no answer " in line)
+    at = next(place for place, line in enumerate(lines) if "1 H200  no answer " in line)
     assert f" since {clock} " in lines[at]
+    assert re.search(r" last read +busy \d+%  \d+W  \d+C  \d+\.\dG ", lines[at + 1])
+    assert not any(" 140G" in line or " 700W" in line for line in lines[at : at + 5])
     assert " now " in "".join(lines[:at])
     assert " now " not in "".join(lines[at : at + 5])
+
+
+def test_the_chart_of_a_gpu_that_is_gone_says_so_where_it_is_empty() -> None:
+    """The words stand behind its last column, and move to the left with that."""
+    what = scene("lost", 2)
+    gone = next(gpu.uuid for gpu in what.now.gpus if gpu.lost)
+    places = []
+    for begin in (980.0, 990.0):
+        mark = FindingMark(
+            rule="gpu_lost", severity="error", summary="", gpus=(gone,), begin_seconds=begin
+        )
+        view = view_of(what, spans=(mark,), timeline=Timeline(60.0))
+        said = [line for line in drawn(view, 120, 40) if re.search(r"   no answer *\u2502?$", line)]
+        places += [line.index("no answer") for line in said]
+    assert len(places) == 2
+    assert places[0] < places[1]
 
 
 def test_why_a_gpu_is_throttled_stands_below_how_busy_it_is() -> None:

@@ -457,8 +457,8 @@ SLOW = (ReasonSeconds("hw_slowdown", 20.0),)
 HEAT = Cases("thermal_throttle", {
     "half a minute, at the cost of the clock against a sibling's": (
         window(gpus=(hot(0), gpu(1, sm_clock_busy_mhz=2000.0))),
-        {"gpus": ("GPU-0",), "lost_share": pytest.approx(0.2), "summary": "50% of the time",
-         "explains": {"straggler"}},
+        {"gpus": ("GPU-0",), "lost_share": pytest.approx(0.2), "explains": {"straggler"},
+         "summary": "thermally throttled (88 C): its clock is 20% lower"},
     ),
     "alone": gpu_only(hot()),
     "a clock that is not lower: no warning, nothing to lower": (
