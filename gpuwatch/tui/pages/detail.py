@@ -34,13 +34,13 @@ from gpuwatch.tui.panels.gpus import (
     LEAD,
     Said,
     add_value,
+    busy_said,
     clock_metric,
     gauge,
     held_up,
     scaled_metrics,
     state_of,
     throttle_text,
-    work_said,
 )
 from gpuwatch.tui.panels.job_charts import LEVELS, Trace
 from gpuwatch.tui.panels.time_axis import shown_gpu
@@ -372,7 +372,6 @@ def _charts(view: View, live: Gpu) -> list[Trace]:
     busy, *scaled = scaled_metrics(view, gpu, 120)
     unscaled = {one.field.name for one in scaled if one.limit is None}
     named = rule_of(found[0].rule).charts if (found := about_gpu(view.diagnosis, gpu.uuid)) else ()
-    work = work_said(view, state, gpu)
     charts = [
         Trace(
             kind="gpu",
@@ -382,7 +381,7 @@ def _charts(view: View, live: Gpu) -> list[Trace]:
             style=FED.hue,
             series=view.history.gpu(gpu.uuid, busy.field.name),
             held=held_up(view, gpu.uuid),
-            words=[*([] if work is None else [work]), *_now(view, live, busy.field)],
+            words=busy_said(view, state, gpu, busy.value, _value(live, busy.field.name)),
         )
     ]
     for name in (*[name for name in named if name in _GAUGED], *_CHARTS):

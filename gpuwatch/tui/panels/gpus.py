@@ -517,6 +517,23 @@ def idle_said(view: View, state: GpuState, busy_percent: float | None, *gpus: Gp
     return [(IDLE.word, f"{100 - round(busy_percent)}%", state.hue)]
 
 
+def busy_said(
+    view: View, state: GpuState, gpu: Gpu, busy_percent: float | None, now_percent: float | None
+) -> list[Said]:
+    """Return what stands below the number of a GPU's chart: how much of the time it waited, what of
+    it was work, or how much was idle, in the colours that these have there, and what is read
+    now."""
+    found = next(iter(about_gpu(view.diagnosis, gpu.uuid)), None)
+    work, waits = work_said(view, state, gpu), state_said(state, found)
+    words = [waits] if state is WAITING and waits[1] else []
+    words += [] if work is None else [work]
+    words += idle_said(view, state, busy_percent, gpu.uuid)
+    replay, past = view.replay, view.timeline.moment is not None
+    if not (past or gpu.lost) and (replay is None or replay.following):
+        words.append(("now", units.percent(now_percent), "dim"))
+    return words
+
+
 _EFFECTIVE = "effective"
 """Word for how busy a GPU would be with the same work at its highest clock."""
 _WORK_COLUMNS = 30
@@ -899,22 +916,8 @@ class GpuPainter:
         words: list[Said] = []
         view = self._view
         if series is not None and width > 0 and rows >= _TICK_ROWS and view.timeline.moment is None:
-            words = self._words(gpu, busy, state)
+            words = busy_said(view, state, gpu, busy.value, self._now)
         return lines, words
-
-    def _words(self, gpu: Gpu, busy: Metric, state: GpuState) -> list[Said]:
-        """Return what stands below the number of a chart: what of it was work, or how much of the
-        time was idle, in the colours that these have there, and what is read now."""
-        view = self._view
-        found = next(iter(about_gpu(view.diagnosis, gpu.uuid)), None)
-        work, waits = work_said(view, state, gpu), state_said(state, found)
-        words = [waits] if state is WAITING and waits[1] else []
-        words += [] if work is None else [work]
-        words += idle_said(view, state, busy.value, gpu.uuid)
-        replay = view.replay
-        if not gpu.lost and (replay is None or replay.following):
-            words.append(("now", units.percent(self._now), "dim"))
-        return words
 
     # -- styles ---------------------------------------------------------------------------
 
