@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import signal
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -131,6 +132,11 @@ def celsius(value: float | None) -> str:
 
 def megahertz(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f}MHz"
+
+
+def clock(unix_seconds: float) -> str:
+    """Return ``22:30:00``, in local time."""
+    return time.strftime("%H:%M:%S", time.localtime(unix_seconds))
 
 
 def age(seconds: float | None) -> str:

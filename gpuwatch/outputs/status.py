@@ -1,6 +1,5 @@
 """``gpuwatch status``: one snapshot as a page of plain text, or the attached job in it."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -334,7 +333,7 @@ def _identity(job: Job, now: float) -> list[str]:
     started, ended = job.started_at_unix_seconds, job.ended_at_unix_seconds
     if ended is not None:
         after = "" if started is None else f" after {units.age(ended - started)}"
-        facts.append(f"ended at {time.strftime('%H:%M:%S', time.localtime(ended))}{after}")
+        facts.append(f"ended at {units.clock(ended)}{after}")
         facts += [] if job.exit_code is None else [units.exit_words(job.exit_code)]
     elif started is not None:
         facts.append(f"for {units.age(now - started)}")

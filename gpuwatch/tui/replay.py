@@ -860,7 +860,7 @@ class ReplayController(Controller):
         self._awaits_finding = False
         if isinstance(stop, FindingStop):
             self._player.seek(stop.at)
-            begin = time.strftime("%H:%M:%S", time.localtime(stop.finding.begin_unix_seconds))
+            begin = units.clock(stop.finding.begin_unix_seconds)
             self.display.answer(f"{begin} {clean(stop.finding.summary)}")
         else:
             self._awaits_finding = step > 0 and self._player.state.progress < 1.0

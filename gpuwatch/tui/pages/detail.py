@@ -1,6 +1,5 @@
 """Detail of one GPU: what was found about it, its charts, every reading, its processes."""
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -165,7 +164,7 @@ def _xids(errors: Sequence[XidError]) -> Run:
     newest = sorted(errors, key=lambda error: -error.last_unix_seconds)
     texts = [
         f"{error.code}{f' x{error.times}' if error.times > 1 else ''}"
-        f" ({time.strftime('%H:%M:%S', time.localtime(error.last_unix_seconds))})"
+        f" ({units.clock(error.last_unix_seconds)})"
         for error in newest
     ]
     grave = any(xid_of(error.code).kind != "none" for error in errors)

@@ -6,7 +6,6 @@ Loaded when the first of them opens.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Collection, Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
@@ -245,7 +244,7 @@ def problems_dialog(view: View) -> Dialog:
         text.append(f"{problem.severity}  ", SEVERITY_STYLES.get(problem.severity, "label"))
         text.append(problem.source, "label")
         if problem.since_unix_seconds is not None:
-            since = time.strftime("%H:%M:%S", time.localtime(problem.since_unix_seconds))
+            since = units.clock(problem.since_unix_seconds)
             text.append(f"  since {since}", "dim")
         text.append(f"\n  {problem.message}\n")
     return Dialog(view, units.plural(len(problems), "message"), text)

@@ -21,7 +21,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from gpuwatch.core import units
-from gpuwatch.core.bounds import highest, mean
+from gpuwatch.core.bounds import highest, mean, total
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.registry import GPU
 from gpuwatch.core.sampler import Sampler
@@ -78,6 +78,8 @@ class FleetRow:
     busiest."""
     each: deque[tuple[float | None, ...]] = field(default_factory=lambda: deque(maxlen=_SPARK))
     """Readings of how busy each is."""
+    watts: deque[float | None] = field(default_factory=lambda: deque(maxlen=_SPARK))
+    """Readings of the power that all of them draw."""
 
     def note_readings(self) -> None:
         """Keep what is known now; to be called once an interval."""
@@ -87,6 +89,8 @@ class FleetRow:
         if self.each and len(self.each[-1]) != len(busy):
             self.each.clear()
         self.each.append(busy)
+        drawn = [one.power_watts for one in self.gpus]
+        self.watts.append(None if None in drawn else total(drawn))
 
     @property
     def busy_of_each(self) -> list[float | None]:
@@ -226,11 +230,9 @@ def _memory(one: FleetRow) -> str:
 
 
 def _power(one: FleetRow) -> str:
-    watts = [gpu.power_watts for gpu in one.gpus]
-    drawn = [each for each in watts if each is not None]
-    if not drawn or len(drawn) < len(watts):
-        return units.UNKNOWN
-    return units.watts(sum(drawn)) if sum(drawn) < 1000 else f"{sum(drawn) / 1000:.1f}kW"
+    # It swings as they do: a mean, as how busy they are.
+    watts = None if not one.watts or one.watts[-1] is None else mean(one.watts)
+    return units.watts(watts) if watts is None or watts < 1000 else f"{watts / 1000:.1f}kW"
 
 
 def _hottest(one: FleetRow) -> str:
@@ -269,11 +271,13 @@ def _columns(view: View, names: int, each: int, rows: int) -> list[list[TableCol
     """Return the columns of each of the ``rows`` lines of a machine; below the first are charts
     alone. ``each``: most GPUs of one, of which each has a bar, if any."""
     host, gpus, bars, busy, chart, *rest = _COLUMNS
-    bars = bars._replace(width=max(4, each))
+    # A blank sets them apart where there is room for it.
+    step = 2 if each <= _EACH_MOST // 2 else 1
+    bars = bars._replace(width=max(4, step * each))
     made = []
     for number in range(rows):
         charts = (
-            bars._replace(runs=partial(_bars, view, bars.width, rows, number)),
+            bars._replace(runs=partial(_bars, view, bars.width, step, rows, number)),
             chart._replace(runs=partial(_spark, view, rows, number)),
         )
         columns = [host._replace(width=names), gpus, charts[0], busy, charts[1], *rest]
@@ -283,10 +287,13 @@ def _columns(view: View, names: int, each: int, rows: int) -> list[list[TableCol
     return made
 
 
-def _bars(view: View, width: int, rows: int, number: int, one: FleetRow) -> list[Run]:
-    """Return a row of the bars of a machine's GPUs."""
-    means = [column_of([] if busy is None else [busy], [1.0]) for busy in one.busy_of_each[:width]]
-    return _drawn(view, [*means, *[None] * (width - len(means))], rows, number)
+def _bars(view: View, width: int, step: int, rows: int, number: int, one: FleetRow) -> list[Run]:
+    """Return a row of the bars of a machine's GPUs, one in ``step`` cells."""
+    columns = list[Column | None]()
+    for busy in one.busy_of_each[: width // step]:
+        bar = column_of([] if busy is None else [busy], [1.0])
+        columns += [bar, *[None] * (step - 1)]
+    return _drawn(view, [*columns, *[None] * (width - len(columns))], rows, number)
 
 
 def _spark(view: View, rows: int, number: int, one: FleetRow) -> list[Run]:
@@ -390,7 +397,7 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
     place = None if fleet.selected is None else names.index(fleet.selected)
     in_hosts = None if place is None else min(place, max(0, len(hosts) - 1))
     longest = max([width_of(one.host.name) for one in (*fleet.members, *fleet.jobs)], default=4)
-    each = max([len(one.gpus) for one in fleet.members], default=0)
+    each = max([len(one.gpus) for one in (*fleet.members, *fleet.jobs)], default=0)
     # The sentence gets a third of the width, and enough to be read.
     named = max(4, min(24, longest))
     # As many as are there, not as many as a filter leaves.
@@ -420,7 +427,7 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
             lines += drawn
     if foot and fleet.chosen is not None:
         # Few machines leave it more; the same while some are filtered out.
-        spare = tall * max(0, room - len(fleet.members)) if boxes else 0
+        spare = tall * max(0, room - len(fleet.members))
         lines = filled(lines, width, height - 1 - boxes - foot - spare - (1 if boxes else 0))
         if boxes:
             title = Title(fleet.chosen.host.name, (("enter", "open", "open"),))

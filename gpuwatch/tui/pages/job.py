@@ -4,7 +4,6 @@ Once it has ended, its report takes the place of the processes. First its panels
 then the screens.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +60,7 @@ from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
 from gpuwatch.tui.panels.gpus import GAUGED, LEAD, GpuPainter, common_limits, is_held_back, state_of
 from gpuwatch.tui.panels.job_charts import has_reported
-from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window, title_of
+from gpuwatch.tui.panels.processes import count_of, spark_span, spark_window
 from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,
@@ -133,7 +132,7 @@ def _end_text(view: View, job: Job, brief: bool = False, *, reported: bool = Fal
     at = ended_at(view, job)
     if at is None:
         return None
-    text = f"ended {time.strftime('%H:%M:%S', time.localtime(at))}"
+    text = f"ended {units.clock(at)}"
     if job.started_at_unix_seconds is not None and not reported:
         text += f" after {units.age(at - job.started_at_unix_seconds)}"
     code = view.job.exit_code if job.exit_code is None else job.exit_code
@@ -940,17 +939,16 @@ def _keys(view: View) -> Footer:
     return [k for k in JOB_FOOTER if k[0] not in without and (k[0] != "q" or k[1] == leaving)]
 
 
-def _of_processes(page: Page) -> Title:
-    return Title(title_of(page.view), (("t", "fold", "fold"), ("S", "stacks", "stacks")))
-
-
 _TABLE = Panel("table", _table_rows, _draw_table)
 _AXIS = time_axis.axis_panel(lambda page: page.tall >= 20 and page.room > page.table_least)
 _ACTIVITY = edge_panel(
     "activity",
     lambda page: Title("busy and waiting", range_keys(page), legend=chart_legend(page, LEAD)),
 )
-_PROCESSES = edge_panel("processes", _of_processes)
+_PROCESSES = edge_panel(
+    "processes",
+    lambda _: Title("processes", (("t", "fold", "fold"), ("S", "stacks", "stacks"))),
+)
 _FOOTER = footer_panel(_keys)
 
 PANELS = (

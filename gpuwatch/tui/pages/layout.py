@@ -83,8 +83,9 @@ def has_boxes(width: int, height: int) -> bool:
 
 
 _CAUSE_WIDTH = 76
-_LEAST_ROOMY, _HALF_ROOMY, _ROOMY = 10, 18, 30
-"""Rows of one GPU alone from which on there are one, five and seven for what it waits for."""
+_LEAST_ROOMY, _HALF_ROOMY = 10, 18
+"""Rows of one GPU alone from which on there are one and four for what it waits for: most of that
+hardly varies, and is a slab where it is high."""
 _LOW = 14
 
 
@@ -118,9 +119,7 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     style = next(one for one in GpuStyle if one.rows <= each and one.least_width <= width)
     cause = 0
     if gpus == 1 and style is GpuStyle.STACKED and width >= _CAUSE_WIDTH:
-        cause = (
-            7 if each >= _ROOMY else 5 if each >= _HALF_ROOMY else 1 if each >= _LEAST_ROOMY else 0
-        )
+        cause = 4 if each >= _HALF_ROOMY else 1 if each >= _LEAST_ROOMY else 0
     each = min(each - cause, MOST_ROWS_A_GPU[style])
     return OverviewRows(style, shown, each, cause, host, above, between)
 

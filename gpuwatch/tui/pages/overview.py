@@ -451,8 +451,7 @@ def _of_processes(page: Page) -> Title:
     view = page.view
     first = gpu_names(processes.gpus_first(view), view.gpus) if view.sort == "gpu" else ""
     by = ("s", f"sort: {view.sort}" + (f", {first} first" if first else ""), "sort")
-    text = processes.title_of(view)
-    return Title(text, (("/", "filter", "filter"), by, ("t", "tree", "tree")))
+    return Title("processes", (("/", "filter", "filter"), by, ("t", "tree", "tree")))
 
 
 _PROCESSES = edge_panel("processes", _of_processes)

@@ -7,7 +7,6 @@ nothing is; readings that fail; what a change brought about.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -224,7 +223,7 @@ def losses(finding: Finding, view: View, width: int = _WIDE, *, dated: bool = Fa
     since = finding.since_unix_seconds
     if text and since is not None and rule_of(finding.rule).means is NO_ANSWER:
         # All of the time from then on, and nothing before.
-        clock = time.strftime("%H:%M:%S", time.localtime(since))
+        clock = units.clock(since)
         forms = forms if dated else [f"{text} since {clock}", *forms]
     elif text and seconds is not None:
         span = f"{seconds:.0f} s" if seconds < 57.5 else f"{seconds / 60.0:.0f} min"
@@ -704,11 +703,7 @@ def sure(finding: Finding) -> str:
     """Return ``99% sure, since 22:30:00``, and without the time while that is not known."""
     text = f"{finding.confidence * 100:.0f}% sure"
     since = finding.since_unix_seconds
-    return (
-        text
-        if since is None
-        else f"{text}, since {time.strftime('%H:%M:%S', time.localtime(since))}"
-    )
+    return text if since is None else f"{text}, since {units.clock(since)}"
 
 
 def _end(view: View, finding: Finding, row: Row, width: int, room: int) -> Row:
@@ -739,7 +734,7 @@ def mark_line(view: View, width: int) -> Line:
     if mark is None or snapshot is None:
         return row.line()
     row.add(f" {view.glyphs.mark} ", "marker")
-    clock = time.strftime("%H:%M:%S", time.localtime(mark.at_unix_seconds))
+    clock = units.clock(mark.at_unix_seconds)
     ago = units.age(snapshot.monotonic_seconds - mark.at)
     row.add("next run" if mark.next_run else "changed", "title")
     names = gpu_names(mark.gpus, view.gpus)

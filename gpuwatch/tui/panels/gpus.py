@@ -809,7 +809,7 @@ class GpuPainter:
         if not said:
             row.add(" ")
         elif said[0].late and self._states[gpu.uuid] is WAITING:
-            row.add(self._glyphs.dot, WAITING.hue)
+            row.add(self._glyphs.note, WAITING.hue)
         else:
             # A warning has the colour of the word that it means.
             warns = said[0].severity == "warning"

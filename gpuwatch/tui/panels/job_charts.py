@@ -384,13 +384,14 @@ def _heights(page: Page, traces: Sequence[Trace], rows: int, spare: int) -> list
             weights.append((4, highest) if place == 0 or not compared else (3, apart))
         else:
             low = trace.is_quiet and (compared or trace.kind not in _WAVES)
-            weights.append((1, 3) if low else (3, 5) if trace.parts else (2, 4))
+            weights.append((1, 2) if low else (3, 4) if trace.parts else (2, 2))
     heights = [1] * len(traces)
     for _ in range(rows - len(traces)):
         free = [at for at, (_, most) in enumerate(weights) if heights[at] < most]
         if not free and compared and sum(heights) >= spare:
             break
-        at = min(free or range(len(traces)), key=lambda at: heights[at] / weights[at][0])
+        # Charts that hardly vary are slabs where they are high.
+        at = min(free or [0], key=lambda at: heights[at] / weights[at][0])
         heights[at] += 1
     return heights
 
@@ -672,7 +673,9 @@ def busy_trace(
     # Below what it is the work on the ground of what is lost: a slab of two tones would outshine
     # the cause.
     alone = [one if one.work is None else one._replace(of_busy=False) for one in held]
-    return replace(busy, parts=replace(busy, held=alone))
+    words = [state_said(state, found), ("busy", units.percent(percent), "label")]
+    drawn = replace(busy, label=f"{whose} SM", text=work[1], words=words, held=alone)
+    return replace(busy, parts=drawn)
 
 
 # -- the panel -------------------------------------------------------------------------------------
@@ -682,7 +685,7 @@ _MEGABYTE = 1024.0 * 1024.0
 
 _WAVES = {"main"}
 """Charts beside the cause that move, and are worth their rows before those that hardly do."""
-_MOST_ROWS = 4
+_MOST_ROWS = 3
 """Rows of each chart behind the first at most, on average."""
 _TALL = 30
 """Rows of a page from which on the charts of GPUs that are held against each other have others

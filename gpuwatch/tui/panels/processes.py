@@ -521,24 +521,21 @@ def _notes(view: View, table: Sequence[TableRow], *, is_kept: bool) -> list[str]
     every = 0 if view.snapshot is None else len(view.snapshot.processes)
     text = [fit(view.filter_text, 24, view.glyphs.ellipsis)] if view.prompt is None else []
     parts = [*text, *gpu_only]
-    counts = [f"{total} of {count_of(view, every)}", f"{total} of {every}"]
+    below = sum([not one.matches for one in table])
+    with_family = f", {below} with it" if below else ""
+    whole = f"{total} of {count_of(view, every)}{with_family}"
+    counts = [whole, f"{total} of {every}{with_family}", f"{total} of {every}"]
     forms = [[*parts, count] for count in counts] + [one for one in (parts, text) if one]
     return ["filter: " + ", ".join(one) for one in forms]
 
 
-def title_of(view: View) -> str:
-    """Return what the processes are called in the edge above them: beside charts of the past they
-    are still those of now."""
-    return "processes" if view.timeline.moment is None else "processes now"
-
-
 def count_of(view: View, total: int, *, is_kept: bool = True) -> str:
-    """Return ``38 processes``; beside charts of the past with a word on which those are, and
-    whether their readings of then are kept."""
+    """Return ``38 processes``; beside charts of the past, where they are still those of now, with a
+    word on whether their readings of then are kept."""
     count = units.plural(total, "process")
     if view.timeline.moment is None:
         return count
-    return f"{count} now" if is_kept else f"not kept so far back, {count} now"
+    return f"{count}, as then" if is_kept else f"not kept so far back, {count} now"
 
 
 def _nothing_text(view: View) -> str:

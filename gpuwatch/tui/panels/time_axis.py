@@ -336,19 +336,20 @@ def draw(
 
 
 def _named(found: Sequence[FindingMark], now: float | None, said: str) -> Sequence[str]:
-    """Return what the finding that is shown is called, unless that is ``said``, or that there are
-    several besides notes; before that whether it is over, where that is seen from ``now``."""
+    """Return what the finding that is shown is called, unless that is ``said``, of several the
+    gravest, and how many there are besides it and notes, in full and shorter; before that whether
+    all are over, where that is seen from ``now``."""
     found = [one for one in found if one.severity != "info"] or found
-    rules = {one.rule for one in found}
-    if len(rules) > 1:
-        return ["findings"]
-    if not rules - {said}:
+    found = sorted(found, key=lambda one: (severity_place(one.severity), one.begin_seconds))
+    others = {one.rule for one in found[1:]} - {one.rule for one in found[:1]}
+    if not {one.rule for one in found} - {said}:
         return []
     over = now is not None and all(
         one.end_seconds is not None and one.end_seconds < now for one in found
     )
-    name = cause_of(found[-1])
-    return [f"was: {name}", name] if over else [name]
+    name = cause_of(found[0])
+    names = [f"{name} +{len(others)}", name] if others else [name]
+    return [*(["was: " + one for one in names] if over else []), *names]
 
 
 Changed = tuple[float, str, str]
@@ -571,8 +572,7 @@ def _column_clock(view: View, begin: float, seconds: float) -> str:
         moment = begin + seconds / 2
         tenths = f".{int((moment + wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
         return clock(view, moment) + tenths
-    end = time.localtime(begin + seconds + wall_offset(view))
-    return f"{clock(view, begin)}-{time.strftime('%H:%M:%S', end)}"
+    return f"{clock(view, begin)}-{units.clock(begin + seconds + wall_offset(view))}"
 
 
 def clock(view: View, at: float) -> str:

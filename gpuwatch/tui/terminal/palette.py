@@ -237,7 +237,7 @@ class Palette(dict[str, Style]):
         pale = (
             apart.hex
             if lost and self.is_of_256
-            else ground.blend(apart, _LOST if lost else _PALE).hex
+            else ground.blend(apart, _LOST.get(lost, _LOST_ELSE) if lost else _PALE).hex
         )
         if tone == FILLED_PALE:
             return Style(color=pale, bgcolor=pale)
@@ -272,13 +272,14 @@ _SOLID = 0.64
 slab."""
 _STEADY_NAME, _STEADY = "fed", 0.5
 """How much it has while no finding holds: what is well asks for no attention."""
-_LEAST_SHADE, _MOST_SHADE = 0.1, 0.84
+_LEAST_SHADE, _MOST_SHADE = 0.08, 0.88
 """How much a cell has that is shaded, of what it was busy for."""
 _LEAST_FILL = 0.25
 """How much of its colour a cell has that is filled to the least."""
 _BESIDE = 0.5
 """How much all other charts have."""
-_LOST, _PALE, _FLOOR, _LOW_FLOOR = 0.5, 0.2, 0.45, 0.25
+_LOST, _LOST_ELSE = {"waiting": 0.28}, 0.5
+_PALE, _FLOOR, _LOW_FLOOR = 0.2, 0.45, 0.25
 """How much of its hue the part has that was busy without work, a range, and the base line of idle
 time, of a chart of more rows and of one: where all GPUs wait there are many."""
 

@@ -94,7 +94,7 @@ def test_a_row_says_what_a_host_does_and_what_is_wrong(fleet: Fleet) -> None:
     top = " ".join(text[0].split())
     assert top == "gpuwatch 5 hosts 2 not connected 4 GPUs 68% busy 0.6 of 4 GPUs' time lost"
     rows = {line[1:].split()[0]: " ".join(line.split()) for line in text[2:] if line[1:].strip()}
-    assert "2 ▇▇ 97%" in rows["alpha"]
+    assert "2 ▇ ▇ 97%" in rows["alpha"]
     assert "50% 700W 61C Both GPUs are kept busy: 97%." in rows["alpha"]
     assert "0.6 50% 700W" in rows["beta"]
     assert starved(machine("b", 30.0)).summary[:30] in rows["beta"]
@@ -256,7 +256,7 @@ def test_a_job_on_several_hosts_is_a_row_of_its_own() -> None:
             *(["▌alpha", "2"], ["beta", "1"], [], ["JOBS", "ON"], ["job", "4711"]),
             ["train.py", "-"],
         ]
-        assert " ".join(text[6].split()).startswith("job 4711 3 ▇▇▃ 75%")
+        assert " ".join(text[6].split()).startswith("job 4711 3 ▇ ▇ ▃ 75%")
         assert [gpu.identity.machine for gpu in whole.latest.gpus] == ["alpha", "alpha", "beta"]
         assert [gpu.reading.busy_percent for gpu in whole.latest.gpus] == [98.0, 96.0, 30.0]
         for place, busy in enumerate((10.0, 20.0)):

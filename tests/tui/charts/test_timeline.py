@@ -286,7 +286,7 @@ def test_the_axis_says_which_findings_it_shows() -> None:
     now = view.window.now
     for rules, said in (
         (("loader_cpu_bound",), "  loader is CPU-bound  "),
-        (("gpu_lost", "loader_cpu_bound", "loader_cpu_bound"), "  findings  "),
+        (("gpu_lost", "loader_cpu_bound", "loader_cpu_bound"), "  GPU does not answer +1  "),
         ((), "   "),
     ):
         view.spans = [
