@@ -62,7 +62,7 @@ def replay(path: Path | str) -> AbstractContextManager[PseudoTerminal]:
 def test_recording_is_played_in_a_terminal(night: Path) -> None:
     """Keys work, and q leaves the terminal with exit code 0."""
     with replay(night) as screen:
-        screen.until_it_says("playing 1x")
+        screen.until_it_says("▶ playing")
         screen.until(lambda: "REPLAY" in screen.lines[0])
         screen.type("n")
         screen.until_it_says("num_workers")
@@ -96,7 +96,7 @@ def test_some_gpus_and_one_job_of_a_recording_are_played(night: Path) -> None:
 def test_standard_input_is_played_with_keys_from_the_terminal(stream: Path) -> None:
     """What comes in a pipe is kept: it can be gone to, and back."""
     with shell("cat <file> | gpuwatch replay -", file=stream) as screen:
-        screen.until_it_says("playing 1x")
+        screen.until_it_says("▶ playing")
         screen.type(":100%\r")
         screen.until_it_says("20:05:5")
         screen.type(" :0%\r")
@@ -110,7 +110,7 @@ def test_input_that_is_waited_for_can_be_left(stream: Path) -> None:
     with shell(
         "{ cat <file>; exec sleep 600; } | { gpuwatch replay -; echo code $?; }", file=stream
     ) as screen:
-        screen.until_it_says("playing 1x")
+        screen.until_it_says("▶ playing")
         screen.type(":100%\r")
         screen.until_it_says("20:05:5")
         screen.type("q")
@@ -148,7 +148,7 @@ def test_log_of_nvidia_smi_is_played(tmp_path: Path) -> None:
     rows = [DMON.format(busy=busy) for busy in (10, 90) * 40]
     path.write_text("".join([*rows[:9], "what is this\n", *rows[9:]]))
     with replay(path) as screen:
-        screen.until_it_says("playing 1x")
+        screen.until_it_says("▶ playing")
         screen.until(lambda: "REPLAY" in screen.lines[0])
         assert "SIMULATED" not in screen.lines[0]
         screen.until_it_says("message")
