@@ -60,6 +60,7 @@ _BESIDE_GAUGE = 32
 """Cells of these that are no gauge."""
 
 
+_ALL_ROOM = 1000
 _ASIDE = re.compile(r" \([^()]*\)")
 
 
@@ -120,7 +121,7 @@ class FleetRow:
         current = self.current
         return None if current is None else current.lost_gpus
 
-    def says(self, room: int = 1000) -> tuple[str, str, str]:
+    def says(self, room: int = _ALL_ROOM) -> tuple[str, str, str]:
         """Severity (empty where there is nothing to be told), its style, and a sentence in as many
         words as there is ``room`` for."""
         host, brief = self.host, self.host.brief
@@ -132,7 +133,8 @@ class FleetRow:
         if brief is None:
             return "", "dim", "connecting"
         text, severity = brief.verdict, ""
-        text = text if width_of(text) <= room else _ASIDE.sub("", text)
+        # In a row as short as in all others.
+        text = _ASIDE.sub("", text) if room < _ALL_ROOM else text
         if brief.findings:
             worst = brief.findings[0]
             forms, severity = (worst.summary, *worst.short), worst.severity
@@ -359,7 +361,7 @@ def _add_cure(row: Row, finding: FindingBrief) -> None:
     """Add what to do first, what that gives, and what is lost, as far as there is room."""
     lost, begin = finding.lost_share, row.used
     for text, style in (
-        (change_in(finding.change, "", row.room - 1), "value"),
+        (change_in(finding.change, finding.change, row.room - 1), "value"),
         (finding.gain, "label"),
         (f"{units.share(lost)} lost" if lost else "", "label"),
     ):
