@@ -139,15 +139,14 @@ class Subject:
             lost = self._busy_lost.setdefault((name, key), [])
             if busy and until > since:
                 share = _share_of_new(lost, share, first, since, until)
-            before = self._costs[name]
             for begin, end in _outside_restarts(window, since, self.looked_at, until):
                 self._lose(name, key, begin, end, share, busy=busy)
-            if busy and until > since:
+            if until > since:
                 # Nothing was lost before it began.
                 began = ranked.state.since_unix_seconds or 0.0
                 began += self.looked_at - window.taken_at_unix_seconds
                 begin = min(max(since, began), until - _LEAST_LOST_SECONDS)
-                lost.append(_Lost(begin, until, self._costs[name] - before))
+                lost.append(_Lost(begin, until, share * of * (until - since)))
             self._counted[name, key] = until
 
     def _share_now(

@@ -29,7 +29,7 @@ from gpuwatch.tui.charts.strips import (
     TimeWindow,
 )
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
-from gpuwatch.tui.terminal.frame import Line, Run, plain, with_text
+from gpuwatch.tui.terminal.frame import Line, Run, cut, plain, with_text
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
 if TYPE_CHECKING:
@@ -340,8 +340,9 @@ class View:
     """``None``: charts have the range that the person chose."""
     own_range: bool = True
     """The charts of a finding's evidence show the range that shows it best, not the common one."""
-    means_from: float | None = None
-    """Moment from which on numbers beside charts are means: those of a finding are of its time."""
+    means_of_look: bool = False
+    """Numbers are of what the diagnosis looked at also beside charts of more time: a sentence about
+    the last minute stands above them."""
     held: dict[Hashable, object] = field(default_factory=dict)
     held_at: int | None = None
     """Period of a few seconds in which the words in ``held`` stay."""
@@ -363,8 +364,8 @@ class View:
 
     def window_of_means(self, of: GpuKey | ProcessKey | None = None) -> TimeWindow:
         """Return the stretch of time that numbers beside charts are means of, and nothing that was
-        before a change or a finding: the charts', or, where that is less than a diagnosis looks at,
-        what this looked at last of the GPU or job ``of``, so that both say the same. What is not
+        before a change: the charts', or, where that is less than a diagnosis looks at, what this
+        looked at last of the GPU or job ``of``, so that both say the same. What is not
         looked at ends every two seconds anew: digits that change with every look are not read, and
         each is sent."""
         window, mark = self.window, self.mark
@@ -373,15 +374,13 @@ class View:
             span = min(max(window.span_seconds, WINDOW_SECONDS), max(1.0, since))
             return replace(window, span_seconds=span)
         # A mark may have come while the picture is paused.
-        longer = window.span_seconds > WINDOW_SECONDS
+        longer = window.span_seconds > WINDOW_SECONDS and not self.means_of_look
         look = None if longer or of is None else self._looks.get(of)
         now, span = window.now, max(window.span_seconds, WINDOW_SECONDS)
         if look is not None and look.seconds > 0.0 and look.until_seconds <= now:
             now, span = look.until_seconds, look.seconds
         elif mark is None and self.interval_seconds < _MEANS_EVERY_SECONDS:
             now -= now % _MEANS_EVERY_SECONDS
-        if self.means_from is not None:
-            span = min(span, max(1.0, now - self.means_from))
         return replace(window, now=now, span_seconds=span)
 
     @property
@@ -458,12 +457,19 @@ class View:
                 first = max(0, grid.place(one.begin_seconds)) + 2
                 drawn = _saying(NO_ANSWER.word, drawn, first, first + len(NO_ANSWER.word) + 2)
         if width >= _ROOM_FOR_WORDS and series is not None:
-            for word, first, stop in self._blanks(series, grid, owner, of_gpus=held is not None):
+            blanks = self._blanks(series, grid, owner, drawn, of_gpus=held is not None)
+            for word, first, stop in list(blanks):
                 drawn = _saying(word, drawn, first, stop)
         return drawn
 
     def _blanks(
-        self, series: Columns, grid: Grid, owner: Owner | None, *, of_gpus: bool
+        self,
+        series: Columns,
+        grid: Grid,
+        owner: Owner | None,
+        drawn: Sequence[Sequence[Run]],
+        *,
+        of_gpus: bool,
     ) -> Iterator[tuple[str, int, int]]:
         """Yield why parts of a chart are blank, with the first column of each and the one behind
         it: of the past, and of what was before a change."""
@@ -478,7 +484,12 @@ class View:
                 # The row of the GPU says what is between the runs.
                 stop = ended
         if earliest is not None and (mark is not None or self.timeline.moment is not None):
-            begin, columns = max(0, grid.place(earliest)), grid.columns_of(series)
+            begin = max(0, grid.place(earliest))
+            at_begin = [plain(tuple(cut(line, begin, begin + 1))) for line in drawn]
+            if not begin and "".join(at_begin).strip():
+                # All columns have readings: to ask for them takes time.
+                return
+            columns = grid.columns_of(series)
             known = next((at for at, one in enumerate(columns) if one is not None), len(columns))
             yield "not watched", 0, begin
             if owner is not None:

@@ -200,12 +200,13 @@ class DiagnosisController(Controller):
             self.display.answer("no GPU readings to compare")
         else:
             view.mark = mark_now(view, view.snapshot, view.diagnosis, self._runs)
+            self._marked = -1
             self._give_range(view.snapshot)
             self.display.answer("marked: comparing before and after from now on (M ends it)")
 
     def action_forget_mark(self) -> None:
         view, marked = self.view, self.view.mark is not None
-        view.mark = None
+        view.mark, self._marked = None, -1
         if view.snapshot is not None:
             self._give_range(view.snapshot)
         self.display.answer("comparison ended" if marked else "nothing was marked")
@@ -230,6 +231,8 @@ def _until_change(one: FindingMark, change: MarkedChange | None) -> FindingMark:
     the last minute, and is withdrawn only when that has passed."""
     end = one.end_seconds
     if change is None or end is None or not one.begin_seconds < change.at < end:
+        return one
+    if change.gpus and set(change.gpus).isdisjoint(one.gpus):
         return one
     return replace(one, end_seconds=change.at) if end - change.at <= WINDOW_SECONDS else one
 

@@ -23,7 +23,6 @@ from gpuwatch.tui.charts.strips import (
 )
 from gpuwatch.tui.charts.strips import (
     FLOOR,
-    FULL,
     HIGHEST,
     ON_PALE,
     Glyphs,
@@ -139,9 +138,9 @@ def _swatch(state: GpuState, glyphs: Glyphs) -> Run:
     hue, low = state.hue, glyphs.solid[1]
     text, style = low, f"{hue}/{hue}.{FLOOR}"
     if state is FED:
-        text, style = glyphs.solid[8], f"{hue}.{FULL}"
+        text, style = glyphs.solid[8], f"{hue}.{glyphs.fill[8]}"
     elif state is IN_USE:
-        text, style = glyphs.solid[4], f"{FED.hue}.{FULL}"
+        text, style = glyphs.solid[4], f"{FED.hue}.{glyphs.fill[4]}"
     elif state in _BUSY_WITHOUT_WORK:
         text, style = glyphs.solid[4], f"{FED.hue}+{hue}.{ON_PALE}"
     elif state is IDLE:

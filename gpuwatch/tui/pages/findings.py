@@ -13,7 +13,7 @@ from textual.binding import BindingType
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Job
 from gpuwatch.core.text import clean, paragraphs
-from gpuwatch.diagnosis.finding import Finding, FindingKey, in_short
+from gpuwatch.diagnosis.finding import WINDOW_SECONDS, Finding, FindingKey, in_short
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import (
@@ -128,10 +128,8 @@ def _draw_waveform(
         seconds = own_span(view, finding)
         view = replace(view, timeline=replace(view.timeline, span_seconds=seconds))
     window, end, begin = view.window, until, _begin(view, finding)
-    is_later = begin > window.now - view.window_of_means().span_seconds
-    if is_later:
-        # What was before it would only water the numbers down.
-        view = replace(view, means_from=begin)
+    if (finding.lost_of_seconds or 0.0) <= WINDOW_SECONDS:
+        view = replace(view, means_of_look=True)
     gpus = [shown_gpu(view, gpu) for gpu in gpus]
     if gpus and view.own_range and all(gpu.lost for gpu in gpus):
         # What was before tells more than the nothing since.
@@ -147,11 +145,11 @@ def _draw_waveform(
     about = finding.gpus or None
     lines.append(time_axis.draw(view, window, [span], width, gpus=about, said=finding.rule)[0])
     words = _span_words(window, end is not None)
-    words += "" if is_later else means_in_words(view)
+    words += means_in_words(view)
     if job is not None and len({each.job for each in parts(finding)}) > 1:
         words += f"; threads of PID {job.pid}"
+    is_later = begin > window.now - window.span_seconds
     since = f"found {time_axis.clock(view, begin)}" if is_later else ""
-    since += ", means since then" if since and not (gpus and all(gpu.lost for gpu in gpus)) else ""
     return [*heading(view, words, width, since), *lines]
 
 
@@ -183,7 +181,9 @@ def _traces(
         late = [gpu for gpu in gpus if gpu.uuid in one.late][:1]
         own = [gpu for gpu in gpus if gpu.uuid in one.gpus and gpu not in late]
         alone = [*(own or gpus)[:1], *late]
-    shown = [(trace, high.gpu) for trace in job_charts.gpu_traces(view, alone, with_state=True)]
+    shown = [
+        (job_charts.busy_trace(view, [gpu], [gpu], one, with_state=True), high.gpu) for gpu in alone
+    ]
     if several:
         shown.append((job_charts.spread_trace(view, gpus), high.spread))
     others = job_charts.evidence(view, finding, alone, job)

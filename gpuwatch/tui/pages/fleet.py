@@ -89,6 +89,7 @@ class FleetRow:
         self.busy.append(column_of(means, [1.0] * len(means)))
         if self.each and len(self.each[-1]) != len(busy):
             self.each.clear()
+            self.watts.clear()
         self.each.append(busy)
         drawn = [one.power_watts for one in self.gpus]
         self.watts.append(None if None in drawn else total(drawn))
@@ -466,6 +467,10 @@ def _about(view: View, one: FleetRow, width: int, rows: int, *, named: bool) -> 
     for finding in () if brief is None else brief.findings:
         lines += _finding(view, finding, width, name)
         name = ""
+    if len(lines) > rows:
+        left_out = len(lines) - rows + 1
+        note = f"   {left_out} more lines, and {units.plural(len(one.gpus), 'GPU')} (enter)"
+        return [*lines[: rows - 1], Row(width).add(note, "dim").line()]
     gpus = _gpus(view, one, width, rows - len(lines) - 1)
     blank_line = [Row(width).line()] if gpus else []
     return filled([*lines, *blank_line, *gpus], width, rows)
@@ -486,9 +491,11 @@ def _finding(view: View, finding: FindingBrief, width: int, name: str) -> list[L
 
 def _gpus(view: View, one: FleetRow, width: int, rows: int) -> list[Line]:
     """Return GPUs in columns, as many as have room: how busy each is, its memory, power, heat."""
-    gpus, busy = one.gpus, one.busy_of_each
+    gpus = one.gpus
     if rows <= 0 or not gpus:
         return []
+    # What came in since the last interval has no means yet.
+    busy = [*one.busy_of_each, *[None] * len(gpus)]
     columns = max(1, min(4, (width - 1) // _GPU_CELLS))
     cells = (width - 1) // columns
     # The last line says how many have none.
@@ -508,7 +515,10 @@ def _gpus(view: View, one: FleetRow, width: int, rows: int) -> list[Line]:
 
 def _add_gpu(view: View, row: Row, gpu: GpuBrief, busy: float | None, cells: int) -> None:
     row.add(right(units.percent(busy), 5), "value").add(" ")
-    row.add_runs(gauge(view.glyphs, (busy or 0.0) / 100.0, cells, "gauge"), cells)
+    if busy is None:
+        row.add(" " * max(0, cells))
+    else:
+        row.add_runs(gauge(view.glyphs, busy / 100.0, cells, "gauge"), max(0, cells))
     row.add(right(units.percent(gpu.memory_percent), 5), "text").add(" mem", "label")
     row.add(right(units.watts(gpu.power_watts), 6), "text")
     row.add(right(units.celsius(gpu.temperature_celsius), 5), "text")

@@ -2,7 +2,8 @@
 
 A page lists its panels from top to bottom. Each says how many of the rows that are left it takes,
 and fills those it got. Those that compete for rows are asked in the order of their importance. What
-nobody takes goes to the table. No number of rows may depend on what was read or found.
+nobody takes goes to the table. No number of rows may depend on what was read or found, but
+for the charts of a job, which follow the finding that leads.
 """
 
 from __future__ import annotations
@@ -287,9 +288,10 @@ def range_keys(page: Page) -> Footer:
 
 
 def means_in_words(view: View) -> str:
-    """Return ``, numbers: 1 min`` where numbers are of more time than the charts beside them."""
-    is_now = view.timeline.moment is None and view.mark is None
-    return ", numbers: 1 min" if is_now and view.timeline.span_seconds < WINDOW_SECONDS else ""
+    """Return ``, numbers: 1 min`` where numbers are of another time than the charts beside them."""
+    is_now, span = view.timeline.moment is None and view.mark is None, view.timeline.span_seconds
+    differs = span < WINDOW_SECONDS or (view.means_of_look and span > WINDOW_SECONDS)
+    return ", numbers: 1 min" if is_now and differs else ""
 
 
 def chart_legend(page: Page, lead: int) -> str:

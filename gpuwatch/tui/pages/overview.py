@@ -412,7 +412,7 @@ def _draw_cause(page: Page, rows: int) -> Drawn:
     lanes = [] if job is None else job_charts.lanes(view, job, [[gpu]])[1:]
     traces = [one for one in lanes if one.kind not in _DRAWN_ABOVE]
     traces.append(job_charts.metric_trace(view, [shown_gpu(view, gpu)], "temperature_celsius"))
-    second = rows // 2 if rows >= _TWO_LANES else 0
+    second = rows // 2 if rows >= _TWO_LANES and len(traces) > 1 else 0
     heights = [(traces[0], rows - second), *[(one, second) for one in traces[1:2] if second]]
     lines = job_charts.draw(view, heights, page.window, page.width)
     return lines, job_charts.clicks(0, rows, page.width)

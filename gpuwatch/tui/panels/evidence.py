@@ -88,11 +88,6 @@ def table(view: View, evidence: Sequence[Evidence], width: int, gpu: str = "") -
             yield from paragraph(says, width, 7, "label")
 
 
-def names(known: Sequence[RuledOut], width: int, heading: str = "") -> Iterator[Line]:
-    listed = ", ".join([cause(one.rule) for one in known])
-    yield from paragraph(f"{heading}{listed}", width, style="label")
-
-
 def reasons(known: Sequence[RuledOut], width: int) -> Iterator[Line]:
     """Yield other causes and why it is none of them, quieter than what speaks for the finding."""
     start = _INDENT + 2 + max([width_of(cause(one.rule)) for one in known], default=0)

@@ -585,7 +585,7 @@ def add_value(
     tone its limit."""
     sign = glyphs.warning if metric.mood == "warn" else ""
     text = sign + (metric.brief if brief else metric.text)
-    number, slash, limit = right(text, width or width_of(text)).partition("/")
+    number, slash, limit = right(text, width or width_of(text), glyphs.ellipsis).partition("/")
     style = "dim" if metric.value is None else metric.mood or "value"
     if style == THROTTLED.hue:
         style = "throttled value"
@@ -595,6 +595,8 @@ def add_value(
 def gauge(glyphs: Glyphs, share: float, width: int, style: str) -> list[Run]:
     """Draw a line on a track, to half a cell: how much of a limit is reached, now. Only what is at
     its limit is full, and only nothing is empty."""
+    if width <= 0:
+        return []
     ascii_only = glyphs.is_ascii
     halves = 1 if ascii_only else 2
     most = halves * width
@@ -809,7 +811,7 @@ class GpuPainter:
         if not said:
             row.add(" ")
         elif said[0].late and self._states[gpu.uuid] is WAITING:
-            row.add(self._glyphs.note, WAITING.hue)
+            row.add(self._glyphs.dot, WAITING.hue)
         else:
             # A warning has the colour of the word that it means.
             warns = said[0].severity == "warning"
@@ -1005,11 +1007,12 @@ class GpuPainter:
 
     def _add_gauges(self, row: Row, memory: Metric, temperature: Metric) -> Row:
         """Add how much of its memory is used and how hot it is, over the rest of the line."""
-        size = len(temperature.text)
-        half = (self._width - row.used - size - len(temperature.field.short) - 7) // 2
+        size = len(temperature.text) + (temperature.mood == "warn")
+        half = max(0, self._width - row.used - size - len(temperature.field.short) - 7) // 2
         row.add_runs(self._gauge(memory, half), half).add(f"   {temperature.field.short} ", "label")
         self._add_value(row, temperature, size).add("  ")
-        return row.add_runs(self._gauge(temperature, row.room - 1), row.room - 1)
+        rest = max(0, row.room - 1)
+        return row.add_runs(self._gauge(temperature, rest), rest)
 
     def _with_facts(self, gpu: Gpu, words: Sequence[Said], rows: int) -> list[Said]:
         """Return at most ``rows`` lines: what is unusual, ``words``, and below a blank one the

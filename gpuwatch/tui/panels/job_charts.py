@@ -233,6 +233,9 @@ def lanes(view: View, job: Job, groups: Sequence[Sequence[Gpu]]) -> list[Trace]:
     named, rest = _of_job(view, job, charts)
     rest = [one for one in rest if one.kind not in _OF_DISK]
     faults = _fault_traces(view, job, found)
+    if not gpus:
+        # They have left the list.
+        charts = [name for name in charts if name not in GPU]
     by = next((_compared_by(name, gpus) for name in charts if name in GPU), "")
     in_step = found is not None and found.rule == IN_STEP and len(groups) > 1
     if found is not None and found.late and len(groups) > 1:
@@ -480,35 +483,6 @@ _ROUNDED = 2.0
 """Points by which three rounded shares may miss the whole."""
 
 
-def gpu_traces(view: View, gpus: Sequence[Gpu], *, with_state: bool = False) -> list[Trace]:
-    """Return charts of how busy each of ``gpus`` is, and how much of that was work; its state in a
-    word, where nothing else says that."""
-    out = []
-    for gpu in gpus:
-        state = state_of(view, gpu)
-        work = work_said(view, state, gpu)
-        # What is no work has the hue of its cause, which the word has, too.
-        idle = idle_said(view, state, gpu.reading.busy_percent, gpu.uuid)
-        says_state = work is not None or (with_state and not idle)
-        word = [(state.word, "", state.hue)] if says_state else []
-        busy = Trace(
-            kind="gpu",
-            label=f"GPU {units.gpu_label(gpu)} busy",
-            short=f"gpu {units.gpu_label(gpu)}",
-            text=units.percent(None if gpu.lost else gpu.reading.busy_percent),
-            style=FED.hue,
-            series=view.history.gpu(gpu.uuid, "busy_percent"),
-            held=held_up(view, gpu.uuid),
-            words=[
-                *([] if work is None else [work]),
-                *word,
-                *idle,
-            ],
-        )
-        out.append(busy)
-    return out
-
-
 def spread_trace(view: View, gpus: Sequence[Gpu]) -> Trace:
     """Return a chart of how busy ``gpus`` are together, up to the busiest of them."""
     uuids, history = [gpu.uuid for gpu in gpus], view.history
@@ -640,10 +614,16 @@ def _shown(
 
 
 def busy_trace(
-    view: View, gpus: Sequence[Gpu], among: Sequence[Gpu], found: Finding | FindingMark | None
+    view: View,
+    gpus: Sequence[Gpu],
+    among: Sequence[Gpu],
+    found: Finding | FindingMark | None,
+    *,
+    with_state: bool = False,
 ) -> Trace:
     """Return a chart of how busy some of a job's GPUs are, in their mean, and how much of that was
-    work; their state in a word where the finding sets them apart."""
+    work; their state in a word where the finding sets them apart, or nothing else says it
+    (``with_state``)."""
     history, uuids = view.history, tuple([gpu.uuid for gpu in gpus])
     if not gpus:
         note = "no process of this job uses a GPU"
@@ -653,18 +633,22 @@ def busy_trace(
     find = [history.gpu(uuid, "busy_percent") for uuid in uuids]
     apart = found is not None and len(gpus) < len(among)
     lost, percent = all(gpu.lost for gpu in gpus), mean(gpu.reading.busy_percent for gpu in gpus)
+    idle = idle_said(view, state, percent, *uuids)
+    says_state = apart or work is not None or (with_state and not idle)
+    # What comes first stands beside low charts, too.
+    words = [state_said(state, found)] if says_state else []
+    words += [] if work is None else [work]
     busy = Trace(
         kind="gpu",
         label=f"{whose} busy",
         short=short,
-        text="lost" if lost else units.percent(percent),
+        text=units.UNKNOWN if lost else units.percent(percent),
         style=FED.hue,
         series=find[0] if len(find) == 1 else Together(uuids, lambda: find),
         held=held,
         words=[
-            *([state_said(state, found)] if apart or work is not None else []),
-            *([] if work is None else [work]),
-            *idle_said(view, state, percent, *uuids),
+            *(words if state is WAITING else reversed(words)),
+            *idle,
         ],
         hue=state.hue if apart else "label",
     )
@@ -698,8 +682,8 @@ _MOST_EACH = 4
 
 def _rows(page: Page) -> int:
     """Return how many rows the charts take: at first one for each while there is room; asked again,
-    GPUs that have one each have their own and all grow. How many that are does not depend on what
-    is found."""
+    GPUs that have one each have their own and all grow. They are others with each finding that
+    leads, and stay while it does."""
     decided = page.decided
     if "count" not in decided:
         least = max(1, page.room - min(page.table_least, 2))

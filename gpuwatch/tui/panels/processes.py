@@ -531,11 +531,11 @@ def _notes(view: View, table: Sequence[TableRow], *, is_kept: bool) -> list[str]
 
 def count_of(view: View, total: int, *, is_kept: bool = True) -> str:
     """Return ``38 processes``; beside charts of the past, where they are still those of now, with a
-    word on whether their readings of then are kept."""
+    word on whether what was read of them then is kept."""
     count = units.plural(total, "process")
     if view.timeline.moment is None:
         return count
-    return f"{count}, as then" if is_kept else f"not kept so far back, {count} now"
+    return f"{count}, as read then" if is_kept else f"not kept so far back, {count} now"
 
 
 def _nothing_text(view: View) -> str:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from math import inf
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
@@ -137,7 +138,8 @@ def shown_process(
             window = TimeWindow(moment, WINDOW_SECONDS)
             own = mean_shown(series[_BUSY], window)
             whole = mean_shown(history.gpu(gpu.uuid, "busy_percent"), window)
-        if isinstance(own, float) and whole is not None and abs(own - whole) <= _SAME_PERCENT:
+        apart = abs(own - whole) if isinstance(own, float) and whole is not None else inf
+        if of_gpu is not None and apart <= _SAME_PERCENT:
             values[_BUSY] = of_gpu
     return replace(process, **values)  # type: ignore[arg-type]
 

@@ -279,9 +279,10 @@ _LEAST_FILL = 0.25
 _BESIDE = 0.5
 """How much all other charts have."""
 _LOST, _LOST_ELSE = {"waiting": 0.28}, 0.5
+"""How much of its hue the part has that was busy without work: a wait fills half of a chart."""
 _PALE, _FLOOR, _LOW_FLOOR = 0.2, 0.45, 0.25
-"""How much of its hue the part has that was busy without work, a range, and the base line of idle
-time, of a chart of more rows and of one: where all GPUs wait there are many."""
+"""How much a range has, and the base line of idle time, of a chart of more rows and of one: where
+all GPUs wait there are many."""
 
 
 def _hues(theme: Theme) -> dict[str, str]:

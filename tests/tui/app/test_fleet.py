@@ -117,6 +117,25 @@ def test_the_selected_host_says_what_to_do_and_has_each_of_its_gpus(fleet: Fleet
     assert busy == [("0", "30"), ("1", "50")]
 
 
+def test_gpus_that_came_since_the_last_interval_have_no_means_yet(fleet: Fleet) -> None:
+    """A key may have the list drawn before: what they read is shown, and no busy share or gauge."""
+    fleet.selected = "beta"
+    fleet.members[1].host.latest = machine("b", 30.0, 50.0, 70.0)
+    text = lines(fleet, 120, 40)
+    (row,) = [line for line in text if re.search(r"\b2 +- +50% mem", line)]
+    assert "╌" not in row.partition(" 2 ")[2].partition(" mem")[0]
+
+
+def test_findings_without_room_are_counted() -> None:
+    """With the GPUs that have none, either."""
+    what = machine("a", 30.0, 40.0)
+    rules = ("loader_cpu_bound", "thermal_throttle", "memory_not_pinned", "straggler", "gpu_lost")
+    found = [starved(what, rule=rule, summary=f"Because of {rule}.", short=()) for rule in rules]
+    rows = [host("alpha", what, diagnosis(what, *found)), *[host(f"node{n}") for n in range(20)]]
+    text = lines(Fleet(rows), 120, 24)
+    assert any(re.search(r"\d+ more lines, and 2 GPUs \(enter\)", line) for line in text), text
+
+
 def test_hosts_have_two_lines_where_all_of_them_have_room(fleet: Fleet) -> None:
     """The second has what to do; as many while a filter leaves few of many."""
     text = lines(fleet, 120, 40)

@@ -565,8 +565,8 @@ def test_what_each_finding_lost_ends_its_first_line() -> None:
     assert ends[1].endswith("slows no job   100% lost")
 
 
-def test_numbers_beside_charts_are_of_the_time_of_the_finding() -> None:
-    """What was before it, in a chart of more time, would water them down."""
+def test_numbers_beside_charts_are_of_the_time_of_the_sentence() -> None:
+    """Charts of more time show what was before it, which would water them down."""
     what = scene("throttled", 1, seconds=90)
     engine = new_engine()
     for snapshot in what.past:
@@ -585,7 +585,7 @@ def test_numbers_beside_charts_are_of_the_time_of_the_finding() -> None:
     )
     view = view_of(what, diagnosis=engine.diagnosis, spans=(mark,))
     lines = texts(draw_evidence(view, found, 80, 24, 0, documentation=None)[0].lines)
-    assert any("means since then" in line for line in lines)
+    assert any(", numbers: 1 min " in line for line in lines), lines
     numbers = "\n".join(lines)
     busy, effective, clock = [
         float(re.search(pattern, numbers)[1])  # type: ignore[index]

@@ -708,7 +708,7 @@ def test_gpus_that_show_the_same_have_one_chart_and_one_line() -> None:
     busy = [line.split()[1:4] for line in text if re.search(r"GPUs? [\d-]+ busy ", line)]
     assert busy == [["GPU", "3", "busy"], ["GPUs", "0-2", "busy"]]
     lines = [re.split(" {2,}", line.strip("│ "))[:2] for line in text if " power " in line]
-    assert [line[0] for line in lines[-2:]] == ["▲3", "○0-2 waiting"]
+    assert [line[0] for line in lines[-2:]] == ["▲3", "•0-2 waiting"]
     view.diagnosis = diagnosis(view.snapshot, starved(view.snapshot, gpus=mine))
     assert [one.label for one in shown(fresh(view)) if one.kind == "gpu"] == ["GPUs 0-3 busy"]
     view.diagnosis = nothing(view.snapshot)
@@ -731,6 +731,15 @@ def test_workers_of_ranks_are_a_number_where_not_all_rows_fit() -> None:
     assert sum("8 loader workers" in row for row in tall) == 8
     view.folded = False
     assert not any("WORKERS" in line for line in job_drawn(fresh(view), 120, 40))
+
+
+def test_gpus_that_left_the_list_leave_the_page_of_their_job() -> None:
+    """Also while a finding about them is still said: instances are made anew, a driver unloaded."""
+    view = with_finding("throttled", 2)
+    found = starved(view.snapshot, rule="thermal_throttle", gpus=(view.gpus[0].uuid,))
+    view.diagnosis = diagnosis(view.snapshot, found)
+    view.snapshot = dataclasses.replace(view.snapshot, gpus=())
+    assert any("GPU busy" in line for line in job_drawn(fresh(view), 120, 40))
 
 
 def test_a_chart_says_how_much_of_the_time_was_idle() -> None:
@@ -803,7 +812,7 @@ def test_beside_charts_of_the_past_processes_have_what_is_known_of_then(page: st
     then = series.columns(view.window.end, view.column_seconds, 1)[0]
     assert f"{then[1]:.0f}%" in line()
     assert "31.2G" not in line()
-    assert re.search(r"process(es)?, as then", "\n".join(draw(view, 120, 40)))
+    assert re.search(r"process(es)?, as read then", "\n".join(draw(view, 120, 40)))
     # It had not begun.
     view.timeline = Timeline(30.0, view.window.now - 40.0)
     assert not re.search(r"[0-9](%|m|s) ", line().partition(row)[2])
