@@ -340,15 +340,15 @@ def draw(
 def _named(found: Sequence[FindingMark], now: float | None, said: str) -> Sequence[str]:
     """Return what the finding that is shown is called, unless that is ``said``, of several the
     gravest, and how many there are besides it and notes, in full and shorter; before that whether
-    all are over, where that is seen from ``now``."""
+    it is over, where that is seen from ``now``."""
     found = [one for one in found if one.severity != "info"] or found
     found = sorted(found, key=lambda one: (severity_place(one.severity), one.begin_seconds))
     others = {one.rule for one in found[1:]} - {one.rule for one in found[:1]}
     if not {one.rule for one in found} - {said}:
         return []
-    over = now is not None and all(
-        one.end_seconds is not None and one.end_seconds < now for one in found
-    )
+    same = [one for one in found if one.rule == found[0].rule]
+    ends = [inf if one.end_seconds is None else one.end_seconds for one in same]
+    over = now is not None and max(ends) < now
     name = cause_of(found[0])
     names = [f"{name} +{len(others)}", name] if others else [name]
     return [*(["was: " + one for one in names] if over else []), *names]
