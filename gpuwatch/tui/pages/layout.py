@@ -360,6 +360,9 @@ def abreast(columns: Sequence[Sequence[Line]], widths: Sequence[int], gap: int) 
                 # Edges beside each other are one.
                 joined = before[1] == line[0][1] == EDGE
                 row.add((before[0][-1] if joined else " ") * gap, EDGE if joined else "text")
+            # Of two columns one may be a cell wider than what was drawn for it.
+            short = cells - sum([width_of(text) for text, _ in line])
+            line = (*line, *blank(short)) if short > 0 else line
             row.add_runs(line, cells)
             before = line[-1]
         lines.append(row.line())

@@ -13,7 +13,7 @@ from gpuwatch.core.model import Host, Problem, Process, Snapshot
 from gpuwatch.tui.charts.strips import BODY, FULL, SHADES, UNICODE, Glyphs
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import job, overview
-from gpuwatch.tui.pages.layout import MOST_ROWS_A_GPU
+from gpuwatch.tui.pages.layout import MOST_ROWS_A_GPU, abreast
 from gpuwatch.tui.panels.gpus import STATES
 from gpuwatch.tui.runs import Runs, mark_now
 from gpuwatch.tui.terminal.frame import plain
@@ -138,3 +138,10 @@ def test_a_starved_gpu_never_looks_like_a_fed_one(
                         cells.setdefault(zone.argument, []).extend(full)
             shares[scenario] = [sum(drawn) / len(drawn) for drawn in cells.values()]
         assert max(shares["starved"]) < 0.6 * min(shares["healthy"])
+
+
+def test_lines_of_columns_are_as_wide_as_all_of_them() -> None:
+    """Also one that was drawn for a column that is a cell narrower."""
+    left, right = [(("ab", "text"),)], [(("c", "text"),), (("cd", "text"),)]
+    lines = abreast([left, right], [2, 2], 1)
+    assert [plain(line) for line in lines] == ["ab c ", "   cd"]
