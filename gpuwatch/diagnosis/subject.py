@@ -49,8 +49,8 @@ class Subject:
         """Share of all time that each rule's finding costs now, 0 to 1."""
         self._counted: dict[tuple[str, Hashable], float] = {}
         """Moment up to which time has been counted, by rule and GPU."""
-        self._busy_lost: dict[tuple[str, Hashable], list[_Lost]] = {}
-        """What was counted of time in which a GPU was busy, as far as the window reaches back."""
+        self._counted_as_lost: dict[tuple[str, Hashable], list[_Lost]] = {}
+        """Times of the window that are counted as lost, with how much of each, by rule and GPU."""
         self._ranked: list[RankedFinding] = []
         self._watched_seconds = self._looked_at_watched = self._counted_watched = 0.0
         self._findings: tuple[Finding, ...] | None = ()
@@ -136,7 +136,7 @@ class Subject:
             until = self._time.end_of(key)
             if to_a_pause:
                 until = self._time.worked_until(key, since)
-            lost = self._busy_lost.setdefault((name, key), [])
+            lost = self._counted_as_lost.setdefault((name, key), [])
             if busy and until > since:
                 share = _share_of_new(lost, share, first, since, until)
             for begin, end in _outside_restarts(window, since, self.looked_at, until):

@@ -433,7 +433,7 @@ class TreeRow:
     workers_hue: str = ""
     """The colour of that number, where the leading finding is about them."""
     sm_active_percent: float | None = None
-    """Of its GPUs, where nothing else runs on them."""
+    """How active the SMs of its GPUs are, where nothing else runs on them."""
     is_late: bool = False
     """The others wait for this rank."""
     hue: str = ""
