@@ -241,12 +241,6 @@ def level(value: float, limit: float, rows: int = 1) -> int:
     return max(2, min(top, 1 + ceil((top - 1) * min(1.0, value / limit) - 0.5)))
 
 
-BODY = "k"
-"""Tone of a cell of a bar that goes on above it."""
-STEADY = "fed"
-"""Style of the parts of a chart of how busy a GPU is that nothing held up."""
-_BODY_ROWS = 4
-"""Rows from which on a chart's upper edge is more than a stripe of it."""
 BESIDE = "b"
 """Shade of charts that stand beside those of how busy GPUs are, and are quieter: most are flat."""
 
@@ -301,8 +295,7 @@ def cells(
             # In the top row the tops of bars are above the middle.
             place = 2 if not characters else min(2, (reach + 1) // 3)
             character = glyphs.lines[place] if is_marked else glyphs.solid[filled]
-            is_body = rows >= _BODY_ROWS and solid - base > LEVELS_PER_ROW
-            tone = HIGHEST if is_marked else BODY if is_body else FULL
+            tone = HIGHEST if is_marked else FULL
         else:
             if glyphs.step > 1:
                 filled, reach = [
@@ -785,10 +778,8 @@ def _runs(
     the ground of what held it up are ``low``: ``faint``, or only the ``ground``. Many below each
     other would be the loudest of all."""
     out: list[Run] = []
-    # Of what held it up bars are the same all the way.
-    plain = tones.replace(BODY, FULL)
     for start, stop, style, of_bars in parts:
-        for match in _SAME_TONE.finditer(tones if style == STEADY else plain, start, stop):
+        for match in _SAME_TONE.finditer(tones, start, stop):
             tone = FLOOR if match[1] == FULL and not of_bars else match[1]
             part, of_ground = text[match.start() : match.end()], tone == FLOOR and "/" in style
             if of_ground and low == "ground":

@@ -13,14 +13,12 @@ from textual.theme import BUILTIN_THEMES, Theme
 from gpuwatch.outputs.terminal import STATE_HUES
 from gpuwatch.tui.charts.strips import (
     BESIDE,
-    BODY,
     FILLED_PALE,
     FILLS,
     FLOOR,
     ON_PALE,
     PALE,
     SHADES,
-    STEADY,
 )
 
 # On a dark and on a light ground.
@@ -178,7 +176,7 @@ class Palette(dict[str, Style]):
         if self._ansi and lost and tone == PALE:
             foreground = self._hues[lost]
         if tone and not self._ansi:
-            steady = name == STEADY and not (tint or lost)
+            steady = name == _STEADY_NAME and not (tint or lost)
             grounds = (base if lost else background, background)
             return self._toned(foreground, grounds, tone + shade, lost, steady=steady)
         if self._ansi and surface == "s":
@@ -233,7 +231,7 @@ class Palette(dict[str, Style]):
             return Style(color=filled, bgcolor=filled)
         is_low = tone == FLOOR and shade == BESIDE
         share = _FLOOR if tone == FLOOR else _BESIDE if shade == BESIDE else _SOLID
-        share = min(share, _STEADY_BODY if tone == BODY else _STEADY) if steady else share
+        share = min(share, _STEADY) if steady else share
         solid = ground.blend(hue, _LOW_FLOOR if is_low else share).hex
         solid = hue.hex if self.is_of_256 and not is_low else solid
         pale = (
@@ -272,9 +270,8 @@ _REST = 0.4
 _SOLID = 0.64
 """How much of its hue a bar of how busy a GPU is has: one that is busy all the time is no glaring
 slab."""
-_STEADY, _STEADY_BODY = 0.5, 0.34
-"""How much it has while no finding holds, at the upper edge of a high chart and below that: what is
-well asks for no attention."""
+_STEADY_NAME, _STEADY = "fed", 0.5
+"""How much it has while no finding holds: what is well asks for no attention."""
 _LEAST_SHADE, _MOST_SHADE = 0.08, 0.88
 """How much a cell has that is shaded, of what it was busy for."""
 _LEAST_FILL = 0.25

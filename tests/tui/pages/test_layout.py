@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import Host, Problem, Process, Snapshot
-from gpuwatch.tui.charts.strips import BODY, FULL, SHADES, UNICODE, Glyphs
+from gpuwatch.tui.charts.strips import FULL, SHADES, UNICODE, Glyphs
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import job, overview
 from gpuwatch.tui.pages.layout import MOST_ROWS_A_GPU, abreast
@@ -133,7 +133,7 @@ def test_a_starved_gpu_never_looks_like_a_fed_one(
                     hue, *_ = re.split("[./]", style)
                     if hue in hues and not re.search("[a-z]", text):
                         tops = glyphs.solid[6:] + "⣿" * glyphs.tones
-                        solid = style.partition(".")[2][:1] in {"", FULL, BODY, *SHADES[-2:]}
+                        solid = style.partition(".")[2][:1] in {"", FULL, *SHADES[-2:]}
                         full = [one in tops and solid for one in text]
                         cells.setdefault(zone.argument, []).extend(full)
             shares[scenario] = [sum(drawn) / len(drawn) for drawn in cells.values()]
