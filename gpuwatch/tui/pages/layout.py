@@ -68,7 +68,7 @@ def band_rows(height: int, gpus: int) -> int:
     """Rows below the header for what is wrong; that there is no GPU is said at length."""
     if not gpus:
         # Small terminals break the sentence into more lines; on large ones it is wide.
-        return 0 if height < 5 else 2 if height < 16 else 4 if 22 <= height < 30 else 3
+        return 0 if height < 5 else 2 if height < 16 else 5 if 22 <= height < 30 else 3
     if height >= 40:
         # Several GPUs have several things wrong more often.
         return 4 if gpus >= _SEVERAL else 3
