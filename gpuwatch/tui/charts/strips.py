@@ -44,7 +44,7 @@ FILLS = "FGHI"
 """Tones of a cell that is a block by its ground, from nearly nothing to all of it: its character is
 there for who copies it, and is not seen."""
 FILLED_PALE = "P"
-"""Such a cell of what was no work, or of a range."""
+"""Tone of such a cell for what was no work, or for a range."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
